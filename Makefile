@@ -1,0 +1,40 @@
+# Every target sets up by itself. Python 3.11 or newer: PYTHON=python3.12 make quickstart
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: quickstart test slow lock clean
+
+# A new clone to a small table of real results.
+quickstart: $(READY)
+	$(BIN)/python train.py -m attention=softmax,bn,sh,bn_sh task=uea/japanese_vowels scale=quick
+	$(BIN)/python scripts/report.py table=primal_dual/table1 scale=quick
+
+# Everything that must hold before a change lands.
+test: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
+
+# Whole runs killed and taken up again, several processes.
+slow: $(READY)
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/pytest -m slow
+
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("reattend needs Python 3.11 or newer, this is " + sys.version) if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $(READY)
+
+# Exact versions with hashes; torch 2.14 is the last release with builds for the V100.
+lock:
+	$(BIN)/pip install --quiet uv
+	printf 'torch<2.15\ntorchvision<0.29.2\n' > $(VENV)/constraints.txt
+	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+		--no-annotate --extra dev --constraint $(VENV)/constraints.txt pyproject.toml -o requirements.lock
+
+clean:
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

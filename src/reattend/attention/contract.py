@@ -1,0 +1,155 @@
+"""The contract between a backbone and the token mixers it is built from."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from torch import Tensor, nn
+
+Losses = dict[str, Tensor]
+State = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class MixerSpec:
+    """All that a backbone tells a mixer about the place it is built for.
+
+    Attributes:
+        dim: width D of the tokens.
+        num_heads: number of heads H.
+        max_length: largest number of tokens N, prefix tokens included.
+        grid: extents of the token grid (its product is N without prefix tokens), or None for a sequence.
+        prefix_tokens: tokens in front of the grid or sequence that are no part of it (a class token).
+        causal: whether token t may only see tokens up to t.
+        layer: index of the layer, from 0.
+        num_layers: number of layers of the backbone.
+    """
+
+    dim: int
+    num_heads: int
+    max_length: int
+    grid: tuple[int, ...] | None = None
+    prefix_tokens: int = 0
+    causal: bool = False
+    layer: int = 0
+    num_layers: int = 1
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a mixer can do, known without building it.
+
+    Attributes:
+        causal: has a causal form.
+        padding_mask: real tokens are blind to tokens that `padding_mask` marks as padding.
+        context: takes keys and values from another sequence.
+        decoding: has `initial_state` and `step`.
+        variable_length: takes sequences shorter than `MixerSpec.max_length`.
+        needs_grid: works on `MixerSpec.grid` only.
+        attention_map: has `attention_map`.
+        reasons: for a capability that is missing, why.
+    """
+
+    causal: bool = False
+    padding_mask: bool = True
+    context: bool = False
+    decoding: bool = False
+    variable_length: bool = True
+    needs_grid: bool = False
+    attention_map: bool = False
+    reasons: Mapping[str, str] = field(default_factory=dict)
+
+
+def intersect(parts: Iterable[tuple[str, Capabilities]]) -> Capabilities:
+    """What all `parts` can do together.
+
+    Args:
+        parts: pairs of a name ("" for none) and capabilities. The reason for a missing capability is that of the first
+            part that lacks it, after the part's name.
+    """
+    named = list(parts)
+    flags, reasons = {}, {}
+    for flag in (f.name for f in fields(Capabilities) if f.name != "reasons"):
+        if flag == "needs_grid":
+            flags[flag] = any(capabilities.needs_grid for _, capabilities in named)
+            continue
+        lacking = [(name, capabilities) for name, capabilities in named if not getattr(capabilities, flag)]
+        flags[flag] = not lacking
+        for name, capabilities in lacking[:1]:
+            reason = capabilities.reasons.get(flag, "")
+            if name or reason:
+                reasons[flag] = f"{name}: {reason or f'it has no {flag}'}" if name else reason
+    return Capabilities(**flags, reasons=reasons)
+
+
+class Mixer(nn.Module, ABC):
+    """A layer that mixes tokens: (B, N, D) to (B, N, D).
+
+    A subclass takes a `MixerSpec` as its first argument and its own options as keyword arguments with type hints.
+    """
+
+    @classmethod
+    @abstractmethod
+    def capabilities(cls, **options: Any) -> Capabilities:
+        """What the mixer can do when it is built with `options`."""
+
+    @classmethod
+    def problems(cls, spec: MixerSpec, **options: Any) -> list[str]:
+        """Reasons why the mixer cannot be built with `options` for `spec`; empty if it can."""
+        capabilities = cls.capabilities(**options)
+        found = []
+        if spec.dim % spec.num_heads:
+            found.append(f"num_heads={spec.num_heads} does not divide dim={spec.dim}")
+        if spec.causal and not capabilities.causal:
+            found.append(f"it is not causal: {capabilities.reasons.get('causal', 'it has no causal form')}")
+        if capabilities.needs_grid and spec.grid is None:
+            found.append("it works on a grid of tokens and the backbone has none")
+        return found
+
+    @abstractmethod
+    def forward(
+        self,
+        x: Tensor,
+        padding_mask: Tensor | None = None,
+        context: Tensor | None = None,
+        context_mask: Tensor | None = None,
+    ) -> Tensor | tuple[Tensor, Losses]:
+        """Mixes the tokens of `x`.
+
+        Args:
+            x: (B, N, D).
+            padding_mask: (B, N), True at real tokens; None if all are real.
+            context: (B, M, D) that keys and values come from; None means `x` itself.
+            context_mask: (B, M), True at real tokens of `context`.
+
+        Returns:
+            (B, N, D), or that and a dictionary of losses of shape (B,), one entry per sample.
+        """
+
+    def initial_state(self, batch_size: int) -> State:
+        """State before the first token, for `step`."""
+        raise NotImplementedError(f"{type(self).__name__} cannot decode step by step")
+
+    def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
+        """Output (B, D) for the next token (B, D), and the state after it; equals the causal parallel form."""
+        raise NotImplementedError(f"{type(self).__name__} cannot decode step by step")
+
+    def attention_map(self, x: Tensor, padding_mask: Tensor | None = None) -> Tensor:
+        """Weights (B, H, N, M) that the values are averaged with."""
+        raise NotImplementedError(f"{type(self).__name__} has no attention map")
+
+    def flops(self, length: int) -> int:
+        """Floating-point operations of the forward pass for one sample of `length` tokens, 2 per multiply-add."""
+        raise NotImplementedError(f"{type(self).__name__} does not state its floating-point operations")
+
+    def no_weight_decay(self) -> set[str]:
+        """Names of own parameters that weight decay must leave alone, beside vectors and scalars."""
+        return set()
+
+
+def split_losses(output: Tensor | tuple[Tensor, Losses]) -> tuple[Tensor, Losses]:
+    """The two parts of what a mixer returned."""
+    return output if isinstance(output, tuple) else (output, {})

@@ -1,0 +1,97 @@
+"""Mixer factories: what a backbone is handed in place of a name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from reattend.attention.contract import Capabilities, Mixer, MixerSpec, intersect
+from reattend.attention.lookup import option_problems
+from reattend.errors import ReattendError
+
+
+class MixerFactory:
+    """Builds one kind of mixer for any place.
+
+    Args:
+        mixer_class: the class.
+        options: its keyword arguments.
+    """
+
+    def __init__(self, mixer_class: type[Mixer], options: Mapping[str, Any] | None = None) -> None:
+        self.mixer_class = mixer_class
+        self.options = dict(options or {})
+
+    def __call__(self, spec: MixerSpec) -> Mixer:
+        """The mixer for `spec`.
+
+        Raises:
+            ReattendError: if `problems` finds any; names them all.
+        """
+        _refuse(self.mixer_class.__name__, self.problems(spec))
+        return self.mixer_class(spec, **self.options)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self.mixer_class.capabilities(**self.options)
+
+    def problems(self, spec: MixerSpec) -> list[str]:
+        """Reasons why the mixer cannot be built for `spec`; empty if it can."""
+        unfit = option_problems(self.mixer_class.__name__, self.mixer_class, self.options)
+        return unfit or self.mixer_class.problems(spec, **self.options)
+
+
+class LayeredMixerFactory:
+    """Builds another mixer in some layers.
+
+    Args:
+        default: factory for all other layers.
+        at: factories by index of the layer, from 0, or negative from the end.
+    """
+
+    def __init__(self, default: MixerFactory, at: Mapping[int, MixerFactory]) -> None:
+        self.default = default
+        self.at = dict(at)
+
+    def __call__(self, spec: MixerSpec) -> Mixer:
+        """The mixer for layer `spec.layer` of `spec.num_layers`.
+
+        Raises:
+            ReattendError: if `problems` finds any; names them all.
+        """
+        _refuse(type(self).__name__, self.problems(spec))
+        return self._by_layer(spec.num_layers).get(spec.layer, self.default)(spec)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the mixers of all layers can do; a reason names the layer."""
+        parts = [("other layers", self.default.capabilities)]
+        return intersect(parts + [(f"layer {index}", factory.capabilities) for index, factory in self.at.items()])
+
+    def problems(self, spec: MixerSpec) -> list[str]:
+        """Reasons why some layer of the backbone cannot be built, not only that of `spec`; empty if all can."""
+        layers = spec.num_layers
+        found = [
+            f"layer {index} does not exist: the backbone has {layers} layers, {-layers} to {layers - 1}"
+            for index in self.at
+            if not -layers <= index < layers
+        ]
+        by_layer = self._by_layer(layers)
+        if len(by_layer) + len(found) < len(self.at):
+            found.append(f"two of the indices {sorted(self.at)} mean the same of {layers} layers")
+        others = [layer for layer in range(layers) if layer not in by_layer]
+        if others:
+            found += [f"other layers: {problem}" for problem in self.default.problems(replace(spec, layer=others[0]))]
+        for layer, factory in sorted(by_layer.items()):
+            found += [f"layer {layer}: {problem}" for problem in factory.problems(replace(spec, layer=layer))]
+        return found
+
+    def _by_layer(self, num_layers: int) -> dict[int, MixerFactory]:
+        return {index % num_layers: factory for index, factory in self.at.items() if -num_layers <= index < num_layers}
+
+
+def _refuse(what: str, problems: Iterable[str]) -> None:
+    message = "; ".join(problems)
+    if message:
+        raise ReattendError(f"{what} cannot be built: {message}")

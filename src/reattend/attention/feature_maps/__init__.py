@@ -1,0 +1,1 @@
+"""Feature maps of the linear kernel, one module each."""

@@ -1,0 +1,1 @@
+"""Plain twins of `reattend.attention.kernels`."""

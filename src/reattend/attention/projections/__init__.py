@@ -1,0 +1,1 @@
+"""Projections of queries and keys, one module each."""

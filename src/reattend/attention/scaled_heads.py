@@ -1,0 +1,115 @@
+"""Scaled heads: keys and values of a head are downsampled, queries keep their length. Attention-SH."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from reattend.attention.contract import MixerSpec
+
+
+@dataclass(frozen=True)
+class HeadGroup:
+    """The heads that share a downsampling factor; they attend in one call."""
+
+    scale: int
+    heads: tuple[int, ...]
+
+
+class ScaledHeads:
+    """Attention-SH (primal-dual paper, Eqn 25): head s attends to N_s = ceil(N / scale_s) keys and values.
+
+    Windows of `scale` tokens follow the prefix tokens, which stay as they are. `mean` averages the real tokens of a
+    window, the last window too where it is short; `stride` picks its first real token. A window without a real token is
+    masked out. A factor larger than the sequence leaves one window. With `mean` a window's value is an average of
+    tokens, so weights on windows are weights on tokens.
+
+    Args:
+        spec: the place it is built for.
+        scales: downsampling factor of each head; None leaves all heads whole.
+        pooling: how a window becomes one key and one value.
+    """
+
+    def __init__(
+        self, spec: MixerSpec, *, scales: Sequence[int] | None = None, pooling: Literal["mean", "stride"] = "mean"
+    ) -> None:
+        self.scales = [1] * spec.num_heads if scales is None else list(scales)
+        self.pooling = pooling
+        self.groups = [
+            HeadGroup(scale, tuple(head for head, other in enumerate(self.scales) if other == scale))
+            for scale in dict.fromkeys(self.scales)
+        ]
+
+    def pool(
+        self, k: Tensor, v: Tensor, key_mask: Tensor | None, scale: int, prefix: int
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Keys, values (B, H, M, D) and mask (B, M) of one group, downsampled to (B, H, M', D) and (B, M').
+
+        `prefix` is the number of tokens in front that are kept.
+        """
+        if scale == 1 or k.shape[2] <= prefix:
+            return k, v, key_mask
+        if key_mask is None:
+            return self._pool_all(k, scale, prefix), self._pool_all(v, scale, prefix), None
+        # float32 at least: a third is no half-precision number.
+        share = self.shares(key_mask, scale, prefix, torch.promote_types(k.dtype, torch.float32))
+        k, v = (_sum_windows(x * share[:, None, :, None], scale, prefix).to(x.dtype) for x in (k, v))
+        return k, v, _sum_windows(key_mask[:, None, :, None], scale, prefix)[:, 0, :, 0] > 0
+
+    def _pool_all(self, x: Tensor, scale: int, prefix: int) -> Tensor:
+        """Windows of a sequence without padding, (B, H, M, D) to (B, H, M', D), without a copy of the input."""
+        tokens = x[:, :, prefix:]
+        whole = tokens.shape[2] // scale * scale
+        if self.pooling == "stride":
+            parts = [tokens[:, :, ::scale]]
+        else:
+            parts = [tokens[:, :, :whole].unflatten(2, (whole // scale, scale)).mean(3)] if whole else []
+            if whole < tokens.shape[2]:
+                parts.append(tokens[:, :, whole:].mean(2, keepdim=True))
+        if prefix:
+            parts.insert(0, x[:, :, :prefix])
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
+
+    def shares(self, key_mask: Tensor, scale: int, prefix: int, dtype: torch.dtype) -> Tensor:
+        """Share (B, M) of each token in the key and value of its window; zero at padding."""
+        real = key_mask[:, None, :, None].to(dtype)
+        tokens = F.pad(real[:, :, prefix:], (0, 0, 0, -(real.shape[2] - prefix) % scale))
+        windows = tokens.unflatten(2, (tokens.shape[2] // scale, scale))
+        if self.pooling == "mean":
+            share = windows / windows.sum(3, keepdim=True).clamp(min=1)
+        else:
+            share = windows * (windows.cumsum(3) == 1)
+        share = share.flatten(2, 3)[:, :, : real.shape[2] - prefix]
+        return torch.cat([real[:, :, :prefix], share], dim=2)[:, 0, :, 0]
+
+    def spread(self, weights: Tensor, key_mask: Tensor, scale: int, prefix: int) -> Tensor:
+        """Weights on windows (B, H, N, M') as the equal weights on tokens (B, H, N, M)."""
+        length = key_mask.shape[1]
+        if scale == 1 or length <= prefix:
+            return weights
+        positions = torch.arange(length, device=weights.device)
+        window = torch.where(positions < prefix, positions, prefix + (positions - prefix).clamp(min=0) // scale)
+        return weights[..., window] * self.shares(key_mask, scale, prefix, weights.dtype)[:, None, None, :]
+
+    @staticmethod
+    def num_windows(length: int, scale: int, prefix: int) -> int:
+        """Number of keys that `length` keys become."""
+        return length if length <= prefix else prefix - (prefix - length) // scale
+
+
+def _sum_windows(x: Tensor, scale: int, prefix: int) -> Tensor:
+    tokens = F.pad(x[:, :, prefix:], (0, 0, 0, -(x.shape[2] - prefix) % scale))
+    windows = tokens.unflatten(2, (tokens.shape[2] // scale, scale)).sum(3)
+    return torch.cat([x[:, :, :prefix], windows], dim=2) if prefix else windows
+
+
+def take(x: Tensor, indices: tuple[int, ...], dim: int) -> Tensor:
+    """`x` at `indices` of `dim`: a view where they are consecutive."""
+    if indices == tuple(range(indices[0], indices[0] + len(indices))):
+        return x.narrow(dim, indices[0], len(indices))
+    return torch.cat([x.narrow(dim, index, 1) for index in indices], dim)

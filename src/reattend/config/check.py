@@ -1,0 +1,137 @@
+"""Checks a command line before Hydra composes it, so that one message names all mistakes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from difflib import SequenceMatcher
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import ChoiceSweep, Glob, Override, OverrideType, QuotedString, Transformer
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+
+from reattend.config.groups import group_defaults, members
+from reattend.config.keys import key_problem
+from reattend.config.loader import load, reason
+from reattend.config.overrides import normalise_overrides, searched_folders, split_flags
+from reattend.config.problems import ConfigError, refuse
+from reattend.config.read import reading_problems
+from reattend.config.schema import RunConfig
+from reattend.errors import nearest
+
+
+def check_overrides(arguments: Sequence[str]) -> None:
+    """Checks the arguments of a command line, flags among them or not, without building anything.
+
+    Found are: what Hydra's grammar refuses, groups and members that do not exist (in every choice of a sweep), keys
+    that do not exist at any depth, and all that `read` finds in the composed rest. What a sweep over values holds,
+    `hydra.*` and flags are left to Hydra.
+
+    Raises:
+        ConfigError: with every mistake and the nearest valid name of each.
+    """
+    flags, given = split_flags(arguments)
+    more = searched_folders(flags)
+    told: dict[int, str | None] = {}  # problems by position on the command line
+    overrides: dict[int, Override] = {}
+    for position, text in enumerate(normalise_overrides(given)):
+        told[position] = _syntax_problem(text)
+        if not told[position]:
+            overrides[position] = OverridesParser.create().parse_overrides([text])[0]
+    groups = {position: o for position, o in overrides.items() if _is_group(o)}
+    told |= {position: _group_problem(o, more) for position, o in groups.items()}
+    wrong_groups = {o.key_or_group for position, o in groups.items() if told[position]}
+    keyed = {
+        position: o
+        for position, o in overrides.items()
+        if not (_is_group(o) or o.is_hydra_override() or o.key_or_group.split(".")[0] in wrong_groups)
+    }
+    sound = [o for position, o in overrides.items() if position not in keyed and not told[position]]
+    further: list[str] = []
+    try:
+        trees = [OmegaConf.to_container(load(texts, more=more)) for texts in _choices(sound, more, bool(keyed))]
+        told |= {i: next(filter(None, (key_problem(o, tree) for tree in trees)), None) for i, o in keyed.items()}
+        sound += [o for position, o in keyed.items() if not told[position]]
+        composed = load(next(_choices(sound, more, False)), more=more)
+        # The rest is judged as a whole only where a wrong group has not left another member in its place.
+        if not wrong_groups:
+            further = reading_problems(composed, build=bool(sound) and any(told.values()))
+    except ConfigError as error:
+        further = [str(error)]
+    refuse([*filter(None, told.values()), *further])
+
+
+def _syntax_problem(text: str) -> str | None:
+    name, equals, _ = text.partition("=")
+    if not equals and not text.startswith("~"):
+        return f"{text}: a '=' is missing; an override is {text if text.isidentifier() else 'key'}=value"
+    if not name.strip("+~"):
+        return f"{text}: the key before '=' is missing"
+    try:
+        OverridesParser.create().parse_overrides([text])
+    except HydraException as error:
+        typed = text.removeprefix("++")
+        return f"{typed}: not in Hydra's override grammar (quoted for the shell?): {reason(error)}"
+    return None
+
+
+def _is_group(override: Override) -> bool:
+    return override.key_or_group in group_defaults() and override.package is None
+
+
+def _group_problem(override: Override, more: Sequence[Path]) -> str | None:
+    group = override.key_or_group
+    if override.type is not OverrideType.CHANGE:
+        return None
+    value = override.value()
+    for choice in value.list if isinstance(value, ChoiceSweep) else [value]:
+        problem = _member_problem(group, choice.text if isinstance(choice, QuotedString) else choice, more)
+        if problem:
+            return problem
+    return None
+
+
+def _member_problem(group: str, choice: Any, more: Sequence[Path]) -> str | None:
+    known = members(group, more)
+    if choice in known or isinstance(choice, Glob) or (choice is None and group_defaults()[group] is None):
+        return None
+    if _takes_value(group) and not isinstance(choice, str):
+        typed = Transformer.str(choice)
+        return f"{group}={typed}: {group} is a group of {', '.join(known)}; a value is set by {group}.value={typed}"
+    told = f"{group}={Transformer.str(choice)}: {group} has no member '{Transformer.str(choice)}'"
+    others = [other for other in group_defaults() if other != group and choice in members(other, more)]
+    if others:
+        best = max(others, key=lambda other: SequenceMatcher(None, group, other).ratio())
+        return f"{told}; did you mean {best}={choice}? Members of {group}: {', '.join(known)}."
+    return f"{told}.{nearest(str(choice), known)} Members of {group}: {', '.join(known)}."
+
+
+def _takes_value(group: str) -> bool:
+    kind = get_type_hints(RunConfig).get(group)
+    return is_dataclass(kind) and any(f.name == "value" for f in fields(kind))
+
+
+def _choices(overrides: Sequence[Override], more: Sequence[Path], every: bool) -> Iterator[list[str]]:
+    """`overrides` with the first choice of each sweep; with `every`, also with each other choice once.
+
+    Ranges and intervals are left out: their keys exist in the YAML files.
+    """
+    texts = [text for override in overrides if (text := _texts(override, more))]
+    first = [text[0] for text in texts]
+    yield first
+    if every:
+        for position, choices in enumerate(texts):
+            for other in choices[1:]:
+                yield [*first[:position], other, *first[position + 1 :]]
+
+
+def _texts(override: Override, more: Sequence[Path]) -> list[str]:
+    value = override.value()
+    if isinstance(value, ChoiceSweep):
+        return [f"{override.get_key_element()}={Transformer.str(choice)}" for choice in value.list]
+    if isinstance(value, Glob):
+        return [f"{override.get_key_element()}={name}" for name in value.filter(members(override.key_or_group, more))]
+    return [] if override.is_sweep_override() else [override.input_line or ""]

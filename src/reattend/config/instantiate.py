@@ -1,0 +1,162 @@
+"""The one place that instantiates what a configuration names, and all reasons why that would fail."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from reattend.config.binding import UNREADABLE, bind_dataclass, bind_signature, unbind
+from reattend.config.locate import locate, locate_callable
+from reattend.config.problems import ConfigError, refuse
+from reattend.config.resolve import attention_within, plain_attentions
+from reattend.config.schema import AttentionConfig, BackboneConfig, RunConfig, TaskConfig
+
+if TYPE_CHECKING:  # `train.py --help` and a mistyped option are answered without torch
+    from reattend.attention import LayeredMixerFactory, MixerFactory, MixerSpec
+
+RECIPE = """\
+class MyMixer(reattend.attention.Mixer):
+    def __init__(self, spec, *, my_option: int = 1): super().__init__(); ...
+    def forward(self, x, padding_mask=None, context=None, context_mask=None): ...  # (B, N, D) to (B, N, D)
+and a classmethod capabilities(cls, **options) that returns reattend.attention.Capabilities(...)"""
+
+
+def build(target: str, /, *args: Any, **kwargs: Any) -> Any:
+    """Calls what `target` names, after checking the arguments against its signature and converting them to its hints.
+
+    Raises:
+        ConfigError: no such target, or with every argument that is unknown, missing or of a wrong type.
+    """
+    function = locate_callable(target)
+    problems: list[str] = []
+    bound = bind_signature(function, kwargs, target, problems, positional=len(args))
+    refuse(problems)
+    return function(*args, **bound)
+
+
+def build_mixer_factory(run: RunConfig) -> MixerFactory | LayeredMixerFactory:
+    """What makes the mixer of each layer of `run`.
+
+    Raises:
+        ConfigError: a target that is no mixer, or options that its signature does not take.
+    """
+    problems: list[str] = []
+    factory = attention_factory(run.attention, problems)
+    refuse(problems)
+    assert factory is not None
+    return factory
+
+
+def attention_factory(attention: AttentionConfig, problems: list[str]) -> MixerFactory | LayeredMixerFactory | None:
+    """The factory of one attention, or None after adding to `problems`."""
+    from reattend.attention import LayeredMixerFactory
+
+    if attention.default is None:
+        return _mixer_factory(attention, "attention", problems)
+    parts = {
+        name: _mixer_factory(part, f"attention={name}: attention", problems) for name, part in attention.parts.items()
+    }
+    default = parts.get(attention.default)
+    at = {layer: parts.get(name) for layer, name in attention.at.items()}
+    if default is None or None in at.values():
+        return None
+    return LayeredMixerFactory(default, {layer: part for layer, part in at.items() if part is not None})
+
+
+def check_mixers(run: RunConfig, spec: MixerSpec) -> list[str]:
+    """Reasons why the attention of `run` cannot work at `spec`, with those that can; empty if it can."""
+    return _mixer_problems(run.attention, spec, unbind(run))
+
+
+def check_run(run: RunConfig) -> None:
+    """Checks, before any data is read, that everything in `run` can be built.
+
+    Attention, backbone, task and data are imported, options bound to their signatures, and the attention is asked
+    whether it works with the backbone's dimensions.
+
+    Raises:
+        ConfigError: with everything found.
+    """
+    refuse(build_problems({"attention": run.attention, "backbone": run.backbone, "task": run.task}, unbind(run)))
+
+
+def build_problems(groups: Mapping[str, Any], tree: Mapping[str, Any]) -> list[str]:
+    """What `check_run` would find in those of the bound `groups` that are readable; `tree` is the resolved whole."""
+    problems: list[str] = []
+    attention, backbone, task = (groups.get(name, UNREADABLE) for name in ("attention", "backbone", "task"))
+    if isinstance(task, TaskConfig):
+        for key, target in (("task.target", task.target), ("task.data_target", task.data_target)):
+            _tell(locate_callable, target, key, problems)
+    spec = _backbone_spec(backbone, problems) if isinstance(backbone, BackboneConfig) else None
+    if isinstance(attention, AttentionConfig):
+        if spec is not None:
+            problems += _mixer_problems(attention, spec, tree)
+        else:
+            attention_factory(attention, problems)
+    return problems
+
+
+def _mixer_factory(attention: AttentionConfig, path: str, problems: list[str]) -> MixerFactory | None:
+    from reattend.attention import Mixer, MixerFactory
+
+    kind = _tell(locate, attention.target, f"{path}.target", problems)
+    if kind is UNREADABLE:
+        return None
+    if not (isinstance(kind, type) and issubclass(kind, Mixer)):
+        problems.append(
+            f"{path}.target: {attention.target} is not a subclass of reattend.attention.Mixer. Yours:\n{RECIPE}"
+        )
+        return None
+    before = len(problems)
+    options = bind_signature(kind, attention.options, f"{path}.options", problems, positional=1)
+    return MixerFactory(kind, options) if len(problems) == before else None
+
+
+def _mixer_problems(attention: AttentionConfig, spec: MixerSpec, tree: Mapping[str, Any]) -> list[str]:
+    problems: list[str] = []
+    factory = attention_factory(attention, problems)
+    if factory is None:
+        return problems
+    found = factory.problems(spec)
+    if not found:
+        return []
+    if _works(attention.name, spec, tree):
+        return [f"attention={attention.name}: {'; '.join(found)}. With the options of its YAML file it works."]
+    able = [name for name in plain_attentions() if name != attention.name and _works(name, spec, tree)]
+    advice = f"Attentions that can: {', '.join(able)}" if able else "No attention can: change the backbone's options"
+    return [f"attention={attention.name} cannot work here: {'; '.join(found)}. {advice}."]
+
+
+def _works(name: str, spec: MixerSpec, tree: Mapping[str, Any]) -> bool:
+    """Whether attention `name`, as its YAML file has it, can be built at `spec`."""
+    if name not in plain_attentions():
+        return False
+    problems: list[str] = []
+    attention = bind_dataclass(AttentionConfig, attention_within(tree, name, problems), "", problems)
+    factory = None if attention is UNREADABLE else attention_factory(attention, problems)
+    return factory is not None and not problems and not factory.problems(spec)
+
+
+def _backbone_spec(backbone: BackboneConfig, problems: list[str]) -> MixerSpec | None:
+    """Where the backbone puts its mixers, as far as its options say; the sequence's length is the data's to know."""
+    from reattend.attention import MixerSpec
+
+    target = _tell(locate_callable, backbone.target, "backbone.target", problems)
+    if target is UNREADABLE:
+        return None
+    before = len(problems)
+    options = bind_signature(target, backbone.options, "backbone.options", problems, positional=1, complete=False)
+    sizes = {name: options.get(name) for name in ("dim", "num_heads", "depth")}
+    wrong = [f"backbone.options.{name}: expected at least 1, found {n}" for name, n in sizes.items() if n is not None and n < 1]
+    problems += wrong
+    if len(problems) > before or None in sizes.values():
+        return None
+    return MixerSpec(dim=options["dim"], num_heads=options["num_heads"], max_length=1, num_layers=options["depth"])
+
+
+def _tell(find: Any, target: str, path: str, problems: list[str]) -> Any:
+    try:
+        return find(target)
+    except ConfigError as error:
+        problems.append(f"{path}: {error}")
+        return UNREADABLE

@@ -1,0 +1,79 @@
+"""The overrides among the arguments of a command line, in the form that Hydra takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from reattend.config.schema import RunConfig
+
+_FLAGS_WITH_VALUE = {
+    "--cfg",
+    "-c",
+    "--package",
+    "-p",
+    "--config-path",
+    "-cp",
+    "--config-name",
+    "-cn",
+    "--config-dir",
+    "-cd",
+    "--experimental-rerun",
+    "--info",
+    "-i",
+}
+_ASSIGNMENT = re.compile(r"(?P<key>[A-Za-z_][\w.\-]*)=")
+
+
+def normalise_overrides(overrides: Sequence[str]) -> list[str]:
+    """Marks overrides of optional keys with Hydra's `++`, so that none has to be typed.
+
+    Optional are `attention.options.*` at any depth, whose names the mixer's class decides, and every field of the
+    schema that has a default (`attention.at`, `scale.epochs`, ...). All else, flags too, is returned as it is.
+    """
+    marked = []
+    for override in overrides:
+        match = _ASSIGNMENT.match(override)
+        marked.append(f"++{override}" if match and _is_optional(match["key"].split(".")) else override)
+    return marked
+
+
+def _is_optional(path: list[str]) -> bool:
+    if path[:2] == ["attention", "options"]:
+        return True
+    kind: Any = RunConfig
+    optional = False
+    for name in path:
+        known = {f.name: f for f in fields(kind)} if is_dataclass(kind) else {}
+        if name not in known:
+            return False
+        optional = known[name].default is not MISSING or known[name].default_factory is not MISSING
+        kind = get_type_hints(kind)[name]
+    return optional
+
+
+def split_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Hydra's flags, each with its value behind it (`--cfg job`), and the overrides among command-line arguments."""
+    flags, overrides = [], []
+    expects_value = False
+    for argument in arguments:
+        if expects_value or argument.startswith("-"):
+            flags.append(argument)
+            expects_value = argument in _FLAGS_WITH_VALUE and not expects_value
+        else:
+            overrides.append(argument)
+    return flags, overrides
+
+
+def searched_folders(flags: Sequence[str]) -> list[Path]:
+    """Folders of YAML files that `--config-dir` adds."""
+    found = []
+    for flag, value in pairwise([*flags, ""]):
+        name, _, attached = flag.partition("=")
+        if name in ("--config-dir", "-cd"):
+            found.append(Path(attached or value).absolute())
+    return found

@@ -1,0 +1,207 @@
+"""The typed form of a run's configuration: what every YAML group must say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from reattend.config.limits import Count, Fraction, NonNegative, NonNegativeInt, Positive
+
+
+@dataclass(frozen=True)
+class AttentionConfig:
+    """One mechanism: the mixer class and its options.
+
+    `loss_weights` are the factors of the mixers' own losses by name. Only `attention=layers` has `default` and `at`
+    (names of other mechanisms) and `parts` (those, resolved).
+    """
+
+    name: str
+    summary: str
+    source: str
+    target: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    loss_weights: Mapping[str, float] = field(default_factory=dict)
+    default: str | None = None
+    at: Mapping[int, str] = field(default_factory=dict)
+    parts: Mapping[str, AttentionConfig] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class BetaConfig:
+    """Weight of the key mean in Attention-BN (primal-dual paper, Eqn 26); `std` divides as well (Eqn 22)."""
+
+    name: str
+    value: float
+    source: str
+    learnable: bool
+    std: bool
+
+
+@dataclass(frozen=True)
+class ScalesConfig:
+    """Downsampling factor of keys and values, one per head; None leaves all heads intact."""
+
+    name: str
+    value: list[Count] | None
+    source: str
+
+
+@dataclass(frozen=True)
+class WindowConfig:
+    """Window of local mechanisms in tokens; None lets the mechanism choose."""
+
+    name: str
+    value: Count | None
+    source: str
+
+
+@dataclass(frozen=True)
+class BackboneConfig:
+    name: str
+    summary: str
+    source: str
+    target: str
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    name: Literal["radam", "adam", "adamw", "sgd"]
+    lr: Positive
+    weight_decay: NonNegative = 0.0
+    betas: tuple[Fraction, Fraction] = (0.9, 0.999)
+    eps: Positive = 1e-8
+
+
+@dataclass(frozen=True)
+class RecipeConfig:
+    """How a model is trained. `batch_size` is global: over all devices and accumulated batches."""
+
+    name: str
+    source: str
+    optimizer: OptimizerConfig
+    schedule: Literal["constant"]
+    epochs: Count
+    batch_size: Count
+    clip_norm: Positive | None
+    eval_every_epochs: Count
+    dropout: Fraction
+    attention_dropout: Fraction
+
+
+@dataclass(frozen=True)
+class PublishedValue:
+    """A setting that the paper used for the task, and where that is read."""
+
+    value: Any
+    source: str
+
+
+@dataclass(frozen=True)
+class TaskConfig:
+    """A learning problem: its data, its metric and the model dimensions that the followed code uses for it.
+
+    `archive` is where a time-series `dataset` belongs.
+    """
+
+    name: str
+    summary: str
+    source: str
+    target: str
+    data_target: str
+    dataset: str | None
+    metric: str
+    dims: Mapping[str, Count]
+    dims_source: str
+    lr: Positive
+    published: Mapping[str, PublishedValue]
+    quick: Mapping[str, Count] = field(default_factory=dict)
+    archive: Literal["uea", "ucr", "tser"] | None = None
+
+
+@dataclass(frozen=True)
+class FidelityConfig:
+    """One switch per quirk of the followed code that moves numbers."""
+
+    name: str
+    batch_norm_over: Literal["all", "real"]
+
+
+@dataclass(frozen=True)
+class ProtocolConfig:
+    """On what the best epoch is selected. `strict` keeps test out of every choice."""
+
+    name: Literal["published", "strict"]
+    selection: Literal["test", "validation"]
+    validation_fraction: Fraction
+    split_seed: NonNegativeInt
+
+
+@dataclass(frozen=True)
+class ScaleConfig:
+    """`paper` as published, `quick` in minutes on two CPU cores."""
+
+    name: Literal["paper", "quick"]
+    epochs: Count | None = None
+    attention_dropout: Fraction | None = None
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Where data comes from; `root` holds the folders that a person put there."""
+
+    name: Literal["real", "standin"]
+    root: str
+
+
+@dataclass(frozen=True)
+class TrainerConfig:
+    """Devices and numerics. Only `precision` changes a run's identity."""
+
+    name: str
+    accelerator: Literal["auto", "cpu", "gpu"]
+    devices: Count
+    strategy: Literal["auto", "ddp", "fsdp"]
+    precision: Literal["32-true", "16-mixed", "bf16-mixed"]
+    accumulation: Count
+    threads: Count | None
+    keep_freed_memory: bool
+    deterministic: bool
+    checkpoint_seconds: NonNegative
+
+
+@dataclass(frozen=True)
+class LoggerConfig:
+    name: Literal["csv", "tensorboard", "wandb"]
+    project: str = "reattend"
+
+
+@dataclass(frozen=True)
+class LauncherConfig:
+    name: Literal["local"]
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that one run is told."""
+
+    seed: NonNegativeInt
+    attention: AttentionConfig
+    beta: BetaConfig
+    scales: ScalesConfig
+    window: WindowConfig
+    backbone: BackboneConfig
+    recipe: RecipeConfig
+    task: TaskConfig
+    fidelity: FidelityConfig
+    protocol: ProtocolConfig
+    scale: ScaleConfig
+    data: DataConfig
+    trainer: TrainerConfig
+    logger: LoggerConfig
+    launcher: LauncherConfig
+    compile: bool
+    rerun: bool
+    outputs: str

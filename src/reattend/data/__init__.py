@@ -1,0 +1,19 @@
+"""Data: file formats, preparation, samplers, stand-ins and data modules."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from reattend.data.time_series import TimeSeriesData
+
+__all__ = ["TimeSeriesData"]
+
+
+def __getattr__(name: str) -> Any:
+    # Lightning takes seconds to import, and checksums, readers and samplers do not need it.
+    if name == "TimeSeriesData":
+        from reattend.data.time_series import TimeSeriesData
+
+        return TimeSeriesData
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

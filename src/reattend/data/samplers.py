@@ -1,0 +1,132 @@
+"""Which samples each process sees, and when: reproducible whatever the number of devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from reattend.errors import ReattendError
+from reattend.seeding import derive
+
+
+class MicroBatch(NamedTuple):
+    """Samples that go through the model at once on one process.
+
+    Attributes:
+        indices: which samples, (B,).
+        weight: 1 for a sample, 0 for a filler copy that only keeps all processes in step, (B,) float32.
+        global_size: samples of the global batch that this is a part of, fillers not counted.
+    """
+
+    indices: Tensor
+    weight: Tensor
+    global_size: int
+
+
+def rows_per_micro_batch(batch_size: int, devices: int, accumulation: int) -> int:
+    """Samples per device and micro-batch: batch_size / (devices * accumulation).
+
+    Raises:
+        ReattendError: that is not a whole number.
+    """
+    parts = devices * accumulation
+    rows, rest = divmod(batch_size, parts)
+    if rows < 1 or rest:
+        valid = " or ".join(f"recipe.batch_size={size}" for size in (rows * parts, (rows + 1) * parts) if size > 0)
+        raise ReattendError(
+            f"A global batch of {batch_size} does not divide over {devices} device(s) x {accumulation} accumulated "
+            f"micro-batch(es) = {parts} parts. Nearest valid: {valid}."
+        )
+    return rows
+
+
+def spread(indices: Tensor, parts: int) -> list[MicroBatch]:
+    """Cuts a global batch into `parts` micro-batches with the same number of rows, in order.
+
+    Where the samples do not suffice, a part is filled up with copies of the batch's first samples, at weight 0; with
+    fewer samples than parts some parts consist of a filler alone.
+    """
+    size = len(indices)
+    base, longer = divmod(size, parts)
+    rows = -(-size // parts)
+    micro_batches = []
+    start = 0
+    for part in range(parts):
+        real = base + (part < longer)
+        weight = torch.zeros(rows)
+        weight[:real] = 1.0
+        chunk = torch.cat([indices[start : start + real], indices[: rows - real]])
+        micro_batches.append(MicroBatch(chunk, weight, size))
+        start += real
+    return micro_batches
+
+
+class TrainSampler:
+    """Micro-batches of one process for one epoch of training; nothing is dropped.
+
+    The order of an epoch is a permutation drawn from (seed, epoch) alone. It is cut into global batches of
+    `batch_size`, each of those into `world_size` x `accumulation` micro-batches (the last global batch may be partial:
+    see `spread`), of which this process takes its `accumulation` consecutive ones. So the samples behind an optimiser
+    step do not depend on devices, accumulation or on where a run was interrupted.
+
+    Attributes:
+        epoch: which permutation; Lightning sets it through `set_epoch`.
+        start: micro-batches to leave out of the next pass, once, when an interrupted epoch continues.
+
+    Raises:
+        ReattendError: `batch_size` does not divide.
+    """
+
+    def __init__(
+        self, size: int, batch_size: int, seed: int, *, rank: int = 0, world_size: int = 1, accumulation: int = 1
+    ) -> None:
+        rows_per_micro_batch(batch_size, world_size, accumulation)
+        self.size = size
+        self.batch_size = batch_size
+        self.seed = seed
+        self.rank = rank
+        self.world_size = world_size
+        self.accumulation = accumulation
+        self.epoch = 0
+        self.start = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Chooses the permutation of the next pass."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        """Micro-batches of a whole epoch, whatever `start`."""
+        return -(-self.size // self.batch_size) * self.accumulation
+
+    def __iter__(self) -> Iterator[MicroBatch]:
+        # A generator, because Lightning makes the iterator before it calls set_epoch: both are read at the first batch.
+        start, self.start = self.start, 0
+        generator = torch.Generator().manual_seed(derive(self.seed, "data", self.epoch))
+        order = torch.randperm(self.size, generator=generator)
+        first, inside = divmod(start, self.accumulation)
+        for batch in order.split(self.batch_size)[first:]:
+            micro_batches = spread(batch, self.world_size * self.accumulation)
+            own = micro_batches[self.rank * self.accumulation : (self.rank + 1) * self.accumulation]
+            yield from own[inside:]
+            inside = 0
+
+
+class EvalSampler:
+    """Batches of one process for an evaluation: every sample once over all processes, in file order.
+
+    Each global batch of `batch_size` is cut into `world_size` equal parts, filled up where it does not divide.
+    """
+
+    def __init__(self, size: int, batch_size: int, *, rank: int = 0, world_size: int = 1) -> None:
+        rows_per_micro_batch(batch_size, world_size, 1)
+        batches = torch.arange(size).split(batch_size)
+        self.batches = [spread(batch, world_size)[rank] for batch in batches]
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[MicroBatch]:
+        return iter(self.batches)

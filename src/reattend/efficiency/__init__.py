@@ -1,0 +1,1 @@
+"""Operations, memory and throughput of models."""

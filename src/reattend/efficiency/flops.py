@@ -1,0 +1,38 @@
+"""Counted floating-point operations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+
+def count_flops(model: nn.Module, inputs: Mapping[str, Any], backward: bool = False) -> int:
+    """Operations of `model(**inputs)`, 2 per multiply-add: matrix products and convolutions, not element-wise work.
+
+    Fused attention is counted as its two matrix products (on a CPU torch's counter would see none), and its backward
+    as twice that, without what a fused kernel computes again.
+    """
+    was_training = model.training
+    model.eval()
+    try:
+        # The plain backend: fused kernels have no count on a CPU, and count recomputed work on a GPU.
+        with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter, torch.set_grad_enabled(backward):
+            outputs = model(**inputs)
+            if backward:
+                _total(outputs).backward()
+    finally:
+        model.train(was_training)
+        model.zero_grad(set_to_none=True)
+    return int(counter.get_total_flops())
+
+
+def _total(value: Any) -> Tensor:
+    if isinstance(value, Tensor):
+        return value.sum()
+    parts = value.values() if isinstance(value, Mapping) else value
+    return sum((_total(part) for part in parts), torch.zeros(()))

@@ -1,0 +1,182 @@
+"""What makes two runs the same run: the fingerprint of a configuration, and the folder named after it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+# Every key of a run's configuration stands in exactly one of these two tables; a key stands for all below it.
+COUNTS = (
+    "seed",
+    "attention.target",
+    "attention.options",  # beta, scales and window act through these
+    "attention.loss_weights",
+    "attention.default",  # of layers: what the name stands for, not the name
+    "attention.at",
+    "attention.parts",
+    "backbone.target",
+    "backbone.options",  # the task's dimensions act through these
+    "recipe.optimizer",
+    "recipe.schedule",
+    "recipe.epochs",
+    "recipe.batch_size",
+    "recipe.clip_norm",
+    "recipe.eval_every_epochs",
+    "recipe.dropout",
+    "recipe.attention_dropout",
+    "task.name",
+    "task.target",
+    "task.data_target",
+    "task.dataset",
+    "task.archive",
+    "task.metric",
+    "fidelity",  # with their names, which label results: what is labelled differently is never one run
+    "protocol",
+    "scale.name",
+    "data.name",
+    "trainer.precision",
+)
+IGNORED = (
+    "attention.name",
+    "attention.summary",
+    "attention.source",
+    "beta",
+    "scales",
+    "window",
+    "backbone.name",
+    "backbone.summary",
+    "backbone.source",
+    "recipe.name",
+    "recipe.source",
+    "task.summary",
+    "task.source",
+    "task.dims",
+    "task.dims_source",
+    "task.lr",
+    "task.published",
+    "task.quick",
+    "scale.epochs",
+    "scale.attention_dropout",
+    "data.root",
+    "trainer.name",
+    "trainer.accelerator",
+    "trainer.devices",
+    "trainer.strategy",
+    "trainer.accumulation",
+    "trainer.threads",
+    "trainer.keep_freed_memory",
+    "trainer.deterministic",
+    "trainer.checkpoint_seconds",
+    "logger",
+    "launcher",
+    "compile",
+    "rerun",
+    "outputs",
+)
+
+# A key that is added after results exist names here the value that means "as before": with that value it is left
+# out of the hash, so old results keep their fingerprint. `attention.options.*` holds for each mixer of `layers` too.
+AS_BEFORE: dict[str, Any] = {"attention.loss_weights": {}}
+
+
+def fingerprint(config: Mapping[str, Any], data_checksum: str, revisions: Mapping[str, int]) -> str:
+    """First 12 hexadecimal digits of SHA-256 over all that changes a run's number.
+
+    Args:
+        config: the run's configuration as nested dictionaries, resolved.
+        data_checksum: of the prepared data, or of the stand-in.
+        revisions: of the mechanism, task, ... by name, raised by a fix that changes results; 0 is the same as absent.
+
+    Raises:
+        KeyError: a key stands in neither `COUNTS` nor `IGNORED`.
+        ValueError: there is no data checksum, so the run has no identity yet.
+    """
+    if not data_checksum:
+        raise ValueError("a run has no fingerprint before its data has a checksum")
+    identity = {
+        "config": _selected(config),
+        "data": data_checksum,
+        "revisions": {name: revision for name, revision in revisions.items() if revision},
+    }
+    return hashlib.sha256(_canonical_json(identity).encode()).hexdigest()[:12]
+
+
+def run_folder(outputs: str | Path, config: Mapping[str, Any], fingerprint: str) -> Path:
+    """<outputs>/runs/<task>/<attention>/<backbone>/s<seed>-<fingerprint>; a custom attention shows its class."""
+    attention = config["attention"]["name"]
+    if attention == "custom":
+        attention = f"custom-{config['attention']['target'].rpartition('.')[2]}"
+    task, backbone = config["task"]["name"], config["backbone"]["name"]
+    return Path(outputs, "runs", task, attention, backbone, f"s{config['seed']}-{fingerprint}")
+
+
+def _selected(config: Mapping[str, Any]) -> dict[str, Any]:
+    chosen: dict[str, Any] = {}
+    for group, entries in config.items():
+        for path, value in _classified(group, entries):
+            if path.partition(".")[0] != "attention" and not _is_as_before(path, value):
+                chosen[path] = _without_as_before(path, value)
+    return chosen | {"attention": _attention(config["attention"])}
+
+
+def _classified(path: str, value: Any) -> list[tuple[str, Any]]:
+    """The parts of `value` that count, by the path under which `COUNTS` has them."""
+    if path in IGNORED:
+        return []
+    if path in COUNTS:
+        return [(path, value)]
+    if not isinstance(value, Mapping):
+        raise KeyError(f"'{path}' is neither in COUNTS nor in IGNORED: say whether it changes a run's number")
+    return [found for key, entry in value.items() for found in _classified(f"{path}.{key}", entry)]
+
+
+def _attention(config: Mapping[str, Any]) -> dict[str, Any]:
+    chosen = _mixer(config)
+    if config.get("default") is not None:
+        chosen["default"] = _mixer(config["parts"][config["default"]])
+        chosen["at"] = {str(layer): _mixer(config["parts"][name]) for layer, name in config["at"].items()}
+    return chosen
+
+
+def _mixer(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What the mechanism is built from and trained with, the same for one alone and for a part of layers."""
+    keys = ("target", "options", "loss_weights")
+    return {
+        key: _without_as_before(f"attention.{key}", config[key])
+        for key in keys
+        if key in config and not _is_as_before(f"attention.{key}", config[key])
+    }
+
+
+def _without_as_before(path: str, value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    return {
+        key: _without_as_before(f"{path}.{key}", entry)
+        for key, entry in value.items()
+        if not _is_as_before(f"{path}.{key}", entry)
+    }
+
+
+def _is_as_before(path: str, value: Any) -> bool:
+    return path in AS_BEFORE and _canonical_json(AS_BEFORE[path]) == _canonical_json(value)
+
+
+def _canonical_json(value: Any) -> str:
+    return json.dumps(_canonical(value), sort_keys=True, separators=(",", ":"))
+
+
+def _canonical(value: Any) -> Any:
+    """Plain data in which equal numbers look equal: 1.0 becomes 1; true stays distinct from 1, and "1" too."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    if isinstance(value, Mapping):
+        return {str(key): _canonical(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_canonical(entry) for entry in value]
+    if value is None or isinstance(value, str | int):
+        return value
+    raise TypeError(f"a configuration holds plain data only, found {type(value).__name__}: {value!r}")

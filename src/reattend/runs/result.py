@@ -1,0 +1,120 @@
+"""`result.json`: all that a table needs to know of a finished run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from reattend.errors import ReattendError
+from reattend.runs.files import read_json, write_json
+
+FILE = "result.json"
+VERSION = 1
+SELECTIONS = ("last", "best_on_validation", "best_on_test")
+_REMEDY = "delete it and start the run again, which goes on from its last checkpoint"
+
+
+@dataclass(frozen=True)
+class Selected:
+    """Metrics at the epoch that a selection rule picks, after `epoch` epochs and `step` updates."""
+
+    epoch: int
+    step: int
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run.
+
+    Attributes:
+        task, attention, backbone, seed, fingerprint, scale, protocol, data: the run's identity, by names.
+        fidelity: every fidelity switch with its value, and the group's name.
+        metrics: by selection rule: `last` always, `best_on_test` where the paper selected so, `best_on_validation`
+            under the strict protocol, which never has `best_on_test`.
+        parameters: number of trained parameters.
+        flops: forward pass of one sample, 2 per multiply-add; None where it cannot be counted.
+        training_flops: forward and backward pass of one sample.
+        seconds: time in training and evaluation, over all attempts.
+        peak_memory: bytes, on the device; on a CPU of the process.
+        device: what `seconds` and `peak_memory` were measured on.
+        versions: of Python and packages.
+        git_commit: of this code, with "+changes" if files differ from it; None outside a repository.
+        data_checksums: by file or by split.
+        config: the run's whole configuration, resolved.
+    """
+
+    task: str
+    attention: str
+    backbone: str
+    seed: int
+    fingerprint: str
+    scale: str
+    protocol: str
+    fidelity: Mapping[str, Any]
+    data: str
+    metrics: Mapping[str, Selected]
+    parameters: int
+    flops: int | None
+    training_flops: int | None
+    seconds: float
+    peak_memory: int | None
+    device: str
+    versions: Mapping[str, str]
+    git_commit: str | None
+    data_checksums: Mapping[str, str]
+    config: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        unknown = set(self.metrics) - set(SELECTIONS)
+        if unknown or "last" not in self.metrics:
+            raise ValueError(f"metrics must hold 'last' and only {SELECTIONS}, not {sorted(self.metrics)}")
+        if self.protocol == "strict" and "best_on_test" in self.metrics:
+            raise ValueError("the strict protocol never selects on test")
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, with the version of this form."""
+        return {"version": VERSION} | asdict(self)
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Result:
+        """Inverse of `to_json`.
+
+        Raises:
+            ValueError: a key is missing or unknown, or the version is another.
+        """
+        if content.get("version") != VERSION:
+            raise ValueError(f"its version is {content.get('version')!r}, this code reads {VERSION}")
+        entries = {key: value for key, value in content.items() if key != "version"}
+        names = {field.name for field in fields(cls)}
+        if entries.keys() != names:
+            raise ValueError(
+                f"it lacks {sorted(names - entries.keys())}, does not know {sorted(entries.keys() - names)}"
+            )
+        entries["metrics"] = {rule: Selected(**selected) for rule, selected in entries["metrics"].items()}
+        return cls(**entries)
+
+
+def write_result(folder: Path, result: Result) -> None:
+    """Writes the whole file, or leaves the old one as it was.
+
+    Raises:
+        ReattendError: it cannot be written; with a full disk the message says how much is free.
+    """
+    write_json(folder / FILE, result.to_json())
+
+
+def read_result(folder: Path) -> Result:
+    """The result of a finished run.
+
+    Raises:
+        ReattendError: there is none, or it is no whole result of this version.
+    """
+    path = folder / FILE
+    content = read_json(path, _REMEDY)
+    try:
+        return Result.from_json(content)
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ReattendError(f"{path} is no result of a run: {error}; {_REMEDY}") from error

@@ -1,0 +1,1 @@
+"""Published tables, and what our results say beside them."""

@@ -1,0 +1,55 @@
+"""Classification of series, sequences or images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torchmetrics import MetricCollection
+from torchmetrics.classification import MulticlassAccuracy
+
+from reattend.config.schema import RecipeConfig
+from reattend.tasks.cross_entropy import MeanCrossEntropy
+from reattend.tasks.supervised import SupervisedTask
+
+
+class Classification(SupervisedTask):
+    """One class for each sample, by cross-entropy; reports `accuracy` (fraction right) and `loss` (nats).
+
+    Args:
+        model: see `SupervisedTask`; its outputs are logits (B, num_outputs).
+        num_outputs: number of classes.
+        recipe: see `SupervisedTask`.
+        seed: see `SupervisedTask`.
+        split: see `SupervisedTask`.
+        loss_weights: see `SupervisedTask`.
+    """
+
+    higher_is_better: ClassVar[Mapping[str, bool]] = {"accuracy": True, "loss": False}
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        num_outputs: int,
+        recipe: RecipeConfig,
+        seed: int,
+        split: str,
+        loss_weights: Mapping[str, float],
+    ) -> None:
+        self.num_outputs = num_outputs
+        super().__init__(model, recipe=recipe, seed=seed, split=split, loss_weights=loss_weights)
+
+    def losses(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """Cross-entropy of each sample, (B,)."""
+        return F.cross_entropy(outputs, y, reduction="none")
+
+    def make_metrics(self) -> MetricCollection:
+        """Accuracy and mean cross-entropy."""
+        metrics: dict[str, Any] = {
+            "accuracy": MulticlassAccuracy(self.num_outputs, average="micro", validate_args=False),
+            "loss": MeanCrossEntropy(),
+        }
+        return MetricCollection(metrics, compute_groups=False)

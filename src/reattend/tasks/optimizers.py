@@ -1,0 +1,45 @@
+"""Optimisers of the recipes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from reattend.attention.contract import Mixer
+from reattend.config.schema import OptimizerConfig
+
+
+def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
+    """The optimiser that `config` names over all parameters of `model`.
+
+    Weight decay is decoupled only in AdamW; in RAdam, Adam and SGD it is the L2 penalty, as in the followed code. It
+    leaves vectors, scalars and what a mixer names in `no_weight_decay` alone.
+    """
+    optimizers: dict[str, type[torch.optim.Optimizer]] = {
+        "radam": torch.optim.RAdam,
+        "adam": torch.optim.Adam,
+        "adamw": torch.optim.AdamW,
+        "sgd": torch.optim.SGD,
+    }
+    options: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay}
+    if config.name == "sgd":
+        options["momentum"] = config.betas[0]
+    else:
+        options |= {"betas": tuple(config.betas), "eps": config.eps}
+    return optimizers[config.name](_parameter_groups(model), **options)
+
+
+def _parameter_groups(model: nn.Module) -> list[dict[str, Any]]:
+    exempt = {
+        id(dict(module.named_parameters())[name])
+        for module in model.modules()
+        if isinstance(module, Mixer)
+        for name in module.no_weight_decay()
+    }
+    decayed, spared = [], []
+    for parameter in model.parameters():
+        (spared if parameter.ndim <= 1 or id(parameter) in exempt else decayed).append(parameter)
+    groups: list[dict[str, Any]] = [{"params": decayed}, {"params": spared, "weight_decay": 0.0}]
+    return [group for group in groups if group["params"]]

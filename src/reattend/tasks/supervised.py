@@ -1,0 +1,145 @@
+"""What all supervised tasks share: losses over a global batch, reproducible dropout, optimiser, finite numbers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor, nn
+from torchmetrics import MeanMetric, MetricCollection
+
+from reattend.config.schema import RecipeConfig
+from reattend.seeding import derive
+from reattend.tasks.finite import NonFiniteError, first_nonfinite_gradient, first_nonfinite_module
+from reattend.tasks.optimizers import make_optimizer
+
+Batch = dict[str, Any]
+
+
+class SupervisedTask(pl.LightningModule, ABC):
+    """Trains a model on batches of `x`, `padding_mask`, `y`, `weight` and `global_size`.
+
+    The loss of a global batch of n samples is (1/n) sum_i loss_i, whatever number of devices and accumulated
+    micro-batches it is spread over; rows of weight 0 are fillers and count nowhere. Own losses of the mixers are added
+    with `loss_weights`. Dropout draws from a stream of its own for each (seed, epoch, micro-batch, rank), so that an
+    interrupted run continues with the same numbers.
+
+    Args:
+        model: called as `model(x, padding_mask)`, returns outputs and the mixers' losses.
+        recipe: optimiser, schedule and clipping.
+        seed: of the run.
+        split: "test" or "val": what the evaluation during training sees.
+        loss_weights: factor of each mixer loss by name; 1 where it is not named.
+
+    Raises:
+        NonFiniteError: in training, at the first loss or gradient that is not finite.
+    """
+
+    higher_is_better: ClassVar[Mapping[str, bool]]
+
+    def __init__(
+        self, model: nn.Module, *, recipe: RecipeConfig, seed: int, split: str, loss_weights: Mapping[str, float]
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.recipe = recipe
+        self.seed = seed
+        self.split = split
+        self.loss_weights = loss_weights
+        self.train_loss = MeanMetric()
+        # Part of a checkpoint, so that an epoch that was interrupted reports the loss of all its batches.
+        self.train_loss.persistent(True)
+        self.evaluations = nn.ModuleDict({name: self.make_metrics() for name in ("val", "test")})
+
+    @abstractmethod
+    def losses(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """Loss of each sample, (B,)."""
+
+    @abstractmethod
+    def make_metrics(self) -> MetricCollection:
+        """Metrics of one split, updated with outputs and targets."""
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """Loss of one micro-batch, scaled so that the optimiser sees the mean over the global batch."""
+        torch.manual_seed(derive(self.seed, "dropout", self.current_epoch, batch_idx, self.global_rank))
+        loss = self._micro_batch_loss(batch)
+        value = loss.detach()
+        if not torch.isfinite(value):
+            torch.manual_seed(derive(self.seed, "dropout", self.current_epoch, batch_idx, self.global_rank))
+            culprit = first_nonfinite_module(self.model, lambda: self._micro_batch_loss(batch))
+            raise NonFiniteError("the loss", float(value), self.current_epoch, self.global_step, culprit)
+        self.train_loss.update(value, batch["weight"].sum())
+        return loss
+
+    def _micro_batch_loss(self, batch: Batch) -> Tensor:
+        outputs, mixer_losses = self.model(batch["x"], batch["padding_mask"])
+        per_sample = self.losses(outputs.float(), batch["y"])
+        for name, mixer_loss in mixer_losses.items():
+            per_sample = per_sample + self.loss_weights.get(name, 1.0) * mixer_loss.float()
+        parts = self.trainer.world_size * self.trainer.accumulate_grad_batches
+        return (per_sample * batch["weight"]).sum() * (parts / batch["global_size"])
+
+    def on_train_epoch_end(self) -> None:
+        """Logs the mean training loss of the epoch."""
+        self.log("train/loss", self.train_loss.compute(), sync_dist=True)
+        self.train_loss.reset()
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Scales the gradients to a norm of at most `recipe.clip_norm`."""
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        limit = self.recipe.clip_norm if self.recipe.clip_norm is not None else float("inf")
+        norm = nn.utils.clip_grad_norm_(parameters, limit)
+        # Under float16 the gradient scaler skips such a step and lowers its factor: that is no failure.
+        if self.trainer.precision != "16-mixed" and not torch.isfinite(norm):
+            culprit = first_nonfinite_gradient(self.model)
+            raise NonFiniteError("the gradient norm", float(norm), self.current_epoch, self.global_step, culprit)
+
+    def on_validation_epoch_start(self) -> None:
+        """Forgets the last evaluation."""
+        self._metrics(self.split).reset()
+
+    def on_test_epoch_start(self) -> None:
+        """Forgets the last evaluation."""
+        self._metrics("test").reset()
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        """Adds a batch to the metrics of the split that is watched during training."""
+        self._evaluate(batch, self.split)
+
+    def test_step(self, batch: Batch, batch_idx: int) -> None:
+        """Adds a batch to the metrics on test."""
+        self._evaluate(batch, "test")
+
+    def on_validation_epoch_end(self) -> None:
+        """Logs the metrics of the split that is watched during training."""
+        self._log_metrics(self.split)
+
+    def on_test_epoch_end(self) -> None:
+        """Logs the metrics on test."""
+        self._log_metrics("test")
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """The recipe's optimiser."""
+        return make_optimizer(self.model, self.recipe.optimizer)
+
+    def _metrics(self, split: str) -> MetricCollection:
+        metrics = self.evaluations[split]
+        assert isinstance(metrics, MetricCollection)
+        return metrics
+
+    def _evaluate(self, batch: Batch, split: str) -> None:
+        outputs, _ = self.model(batch["x"], batch["padding_mask"])
+        real = batch["weight"] > 0
+        outputs, y = outputs.float()[real], batch["y"][real]
+        self._metrics(split).update(outputs, y)
+
+    def _log_metrics(self, split: str) -> None:
+        self.log_dict({f"{split}/{name}": value for name, value in self._metrics(split).compute().items()}, sync_dist=True)

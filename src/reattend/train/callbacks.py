@@ -1,0 +1,127 @@
+"""What happens between the steps of a run: checkpoints, the best epoch, a line for each evaluation."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+from torch import Tensor
+
+from reattend.runs.checkpoints import replace_checkpoint
+from reattend.runs.lease import Lease
+
+
+class KeepState(pl.Callback):
+    """Checkpoints a run so that it can be taken up again at any step, with the best epoch's weights inside.
+
+    The best epoch is the earliest with the best value of `metric` on the split that training watches.
+
+    Args:
+        folder: of the run.
+        fingerprint: of the run, stamped on each checkpoint.
+        metric: logged name, such as "test/accuracy".
+        higher_is_better: its direction.
+        seconds: least time between two checkpoints; the last epoch is always saved.
+    """
+
+    def __init__(self, folder: Path, fingerprint: str, metric: str, higher_is_better: bool, seconds: float) -> None:
+        self.folder = folder
+        self.fingerprint = fingerprint
+        self.metric = metric
+        self.sign = 1.0 if higher_is_better else -1.0
+        self.seconds = seconds
+        self.best: dict[str, Any] = {}
+        self.best_weights: dict[str, Tensor] = {}
+        self.seconds_before = 0.0
+        self.started = self.saved = time.monotonic()
+
+    @property
+    def path(self) -> Path:
+        """Where the checkpoint lies."""
+        return self.folder / "last.ckpt"
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds of training, those before an interruption included up to the last checkpoint."""
+        return self.seconds_before + time.monotonic() - self.started
+
+    def on_validation_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+        """Keeps the weights if they are the best so far."""
+        value = float(trainer.callback_metrics[self.metric])
+        if not self.best or self.sign * value > self.sign * self.best["value"]:
+            # Epochs are counted from 1 for people; the epoch under way is complete when it is evaluated.
+            self.best = {"value": value, "epoch": trainer.current_epoch + 1, "step": trainer.global_step}
+            self.best_weights = model_weights(trainer)
+
+    def on_train_batch_end(self, trainer: pl.Trainer, task: pl.LightningModule, *args: Any) -> None:
+        """Saves in mid-epoch when it is time; the end of an epoch has its own hook."""
+        progress = trainer.fit_loop.epoch_loop.batch_progress
+        accumulating = progress.current.ready % trainer.accumulate_grad_batches
+        if not progress.is_last_batch and not accumulating:
+            self._save_if_due(trainer)
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+        """Saves when it is time, and always at the end of training."""
+        if trainer.current_epoch + 1 == trainer.max_epochs:
+            self._save(trainer)
+        else:
+            self._save_if_due(trainer)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The best epoch so far and the time spent."""
+        return {"best": self.best, "best_weights": self.best_weights, "seconds": self.elapsed}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes up where a checkpoint left."""
+        self.best, self.best_weights = state_dict["best"], state_dict["best_weights"]
+        self.seconds_before, self.started = state_dict["seconds"], time.monotonic()
+
+    def _save_if_due(self, trainer: pl.Trainer) -> None:
+        due = trainer.strategy.broadcast(time.monotonic() - self.saved >= self.seconds)
+        if due:
+            self._save(trainer)
+
+    def _save(self, trainer: pl.Trainer) -> None:
+        with replace_checkpoint(self.path, self.fingerprint) as partial:
+            trainer.save_checkpoint(partial)
+        self.saved = time.monotonic()
+
+
+class HoldLease(pl.Callback):
+    """Stops a run whose folder another process has taken over."""
+
+    def __init__(self, lease: Lease) -> None:
+        self.lease = lease
+
+    def on_train_batch_end(self, *args: Any) -> None:
+        """Raises if the lease is lost."""
+        self.lease.check()
+
+
+class PlainProgress(pl.Callback):
+    """One line for each evaluation, for logs and pipes."""
+
+    def __init__(self, keep: KeepState) -> None:
+        self.keep = keep
+
+    def on_validation_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+        """Prints epoch, metric and best so far."""
+        if trainer.is_global_zero:
+            value = float(trainer.callback_metrics[self.keep.metric])
+            print(
+                f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}  {self.keep.metric} {value:.4f}"
+                f"  best {self.keep.best['value']:.4f} (epoch {self.keep.best['epoch']})  {self.keep.elapsed:.0f} s",
+                flush=True,
+            )
+
+
+def model_weights(trainer: pl.Trainer) -> dict[str, Tensor]:
+    """A copy on the CPU of the model's weights, without the task around it; whole on rank 0 under FSDP."""
+    state = trainer.strategy.lightning_module_state_dict()
+    return {
+        name.removeprefix("model."): tensor.detach().to("cpu", copy=True)
+        for name, tensor in state.items()
+        if name.startswith("model.")
+    }

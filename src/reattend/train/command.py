@@ -1,0 +1,66 @@
+"""The command `train.py`: checks the command line, then runs one configuration or a Hydra multirun."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import hydra
+
+from reattend.config import check_overrides, config_dir, normalise_overrides, split_flags
+from reattend.errors import ReattendError
+from reattend.runs.sweep import FAILURES, collected_failures, record_failure
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+
+def main() -> None:
+    """Runs the command line. Exit code 2 for a mistake in it or a run that could not work, 1 for failed sweeps."""
+    flags, overrides = split_flags(sys.argv[1:])
+    overrides = normalise_overrides(overrides)
+    multirun = bool({"-m", "--multirun"} & set(flags))
+    sys.argv[1:] = [*flags, *overrides]
+    # A user's own mixer lies beside the command, not in the environment.
+    sys.path.insert(0, os.getcwd())
+    try:
+        check_overrides([*flags, *overrides])
+    except ReattendError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ[FAILURES] = str(Path(folder, "failures"))
+        job = hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="train")(_job)
+        job()
+        failures = collected_failures()
+    if failures:
+        if multirun:
+            print(f"\n{len(failures)} run(s) failed:", file=sys.stderr)
+            for failure in failures:
+                print(f"  {failure}", file=sys.stderr)
+        sys.exit(1 if multirun else 2)
+
+
+def _job(cfg: DictConfig) -> None:
+    # Imported here: `train.py --help` answers without torch.
+    from reattend.config import read
+    from reattend.train.run import run
+
+    try:
+        run(read(cfg))
+    except ReattendError as error:
+        print(error, file=sys.stderr)
+        record_failure(_describe(cfg), error)
+    except Exception as error:
+        traceback.print_exc()
+        record_failure(_describe(cfg), error)
+
+
+def _describe(cfg: DictConfig) -> str:
+    from hydra.core.hydra_config import HydraConfig
+
+    return " ".join(HydraConfig.get().overrides.task) or "(no overrides)"

@@ -1,0 +1,62 @@
+"""The devices of a run, and whether the installed torch can use them."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+
+import torch
+
+from reattend.config.schema import TrainerConfig
+from reattend.errors import ReattendError
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+
+
+def accelerator(config: TrainerConfig) -> str:
+    """ "gpu" or "cpu".
+
+    Raises:
+        ReattendError: no GPU, too few of them, one that the installed torch has no code for, or a precision that it
+            does not have.
+    """
+    if config.accelerator == "cpu" or (config.accelerator == "auto" and not torch.cuda.is_available()):
+        if config.precision == "16-mixed":
+            raise ReattendError("trainer.precision=16-mixed needs a GPU; on a CPU use bf16-mixed or 32-true.")
+        return "cpu"
+    if not torch.cuda.is_available():
+        raise ReattendError(
+            f"trainer.accelerator=gpu, but torch {torch.__version__} sees no CUDA device. Use trainer=cpu, or install a"
+            " torch build for the driver of this machine."
+        )
+    if torch.cuda.device_count() < config.devices:
+        raise ReattendError(
+            f"trainer.devices={config.devices}, but this machine shows {torch.cuda.device_count()} GPU(s);"
+            f" use trainer.devices={torch.cuda.device_count()}."
+        )
+    for index in range(config.devices):
+        _check_architecture(index, config.precision)
+    return "gpu"
+
+
+def _check_architecture(index: int, precision: str) -> None:
+    major, minor = torch.cuda.get_device_capability(index)
+    name, built_for = torch.cuda.get_device_name(index), torch.cuda.get_arch_list()
+    has_code = any(arch == f"sm_{major}{minor}" or arch.startswith(f"sm_{major}") for arch in built_for)
+    if not has_code:
+        raise ReattendError(
+            f"GPU {index} ({name}) is sm_{major}{minor}; torch {torch.__version__} is built for {' '.join(built_for)}."
+            " A V100 (sm_70) needs a CUDA 12.6 build of torch 2.14 or older: see README, 'GPUs'."
+        )
+    if precision == "bf16-mixed" and major < 8:
+        raise ReattendError(f"GPU {index} ({name}) has no bfloat16: use trainer.precision=16-mixed.")
+
+
+def prepare_cpu(config: TrainerConfig) -> None:
+    """Sets the number of threads, and lets glibc keep freed blocks instead of returning them to the kernel."""
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    if config.keep_freed_memory and platform.libc_ver()[0] == "glibc":
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_M_MMAP_THRESHOLD, 2**31 - 1)
+        libc.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)

@@ -1,0 +1,171 @@
+"""One run in this process, in a folder of its own, to a complete result."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from reattend.backbones import build_backbone
+from reattend.config import build, to_dict
+from reattend.config.schema import RunConfig
+from reattend.data import TimeSeriesData
+from reattend.efficiency.flops import count_flops
+from reattend.runs.environment import commit_label, write_environment
+from reattend.runs.files import write_json
+from reattend.runs.identity import fingerprint, run_folder
+from reattend.runs.lease import Lease
+from reattend.runs.load import save_model
+from reattend.runs.result import Result, write_result
+from reattend.runs.status import mark
+from reattend.seeding import derive
+from reattend.tasks.supervised import SupervisedTask
+from reattend.train.devices import accelerator, prepare_cpu
+from reattend.train.fit import Trained, fit
+
+CONFIGURATION = "config.json"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A checked configuration with its data, and the identity that follows from both."""
+
+    config: RunConfig
+    data: TimeSeriesData
+    fingerprint: str
+    folder: Path
+
+
+def plan(config: RunConfig) -> Plan:
+    """Reads the data of `config` and names its run.
+
+    Raises:
+        ReattendError: data is missing or malformed.
+    """
+    data = build_data(config)
+    plain = to_dict(config)
+    name = fingerprint(plain, data.checksum, revisions={})
+    return Plan(config, data, name, run_folder(config.outputs, plain, name))
+
+
+def build_data(config: RunConfig) -> TimeSeriesData:
+    """The run's data, read and prepared."""
+    data = build(
+        config.task.data_target,
+        dataset=config.task.dataset,
+        archive=config.task.archive,
+        root=config.data.root,
+        standin=config.data.name == "standin",
+        selection=config.protocol.selection,
+        validation_fraction=config.protocol.validation_fraction,
+        split_seed=config.protocol.split_seed,
+        batch_size=config.recipe.batch_size,
+        seed=config.seed,
+        devices=config.trainer.devices,
+        accumulation=config.trainer.accumulation,
+    )
+    return cast(TimeSeriesData, data)
+
+
+def build_task(config: RunConfig, shape: Mapping[str, int]) -> SupervisedTask:
+    """The run's model inside its task, initialised from the run's seed."""
+    torch.manual_seed(derive(config.seed, "initialisation"))
+    task = build(
+        config.task.target,
+        build_backbone(config, shape),
+        num_outputs=shape["num_outputs"],
+        recipe=config.recipe,
+        seed=config.seed,
+        split="val" if config.protocol.selection == "validation" else "test",
+        loss_weights=config.attention.loss_weights,
+    )
+    return cast(SupervisedTask, task)
+
+
+def execute(planned: Plan, leader: bool = True) -> None:
+    """Trains and evaluates a planned run; one that was interrupted goes on from its checkpoint.
+
+    Args:
+        planned: what to run.
+        leader: False in the further processes of a run on several devices, which claim and write nothing.
+
+    Raises:
+        ReattendError: the folder is claimed, a file in it is not usable, training is not finite, the disk is full.
+    """
+    config, folder = planned.config, planned.folder
+    prepare_cpu(config.trainer)
+    device = accelerator(config.trainer)
+    if not leader:
+        _train(planned, None)
+        return
+    with Lease.claim(folder) as lease, _status(folder):
+        environment = write_environment(folder)
+        write_json(folder / CONFIGURATION, to_dict(config))
+        task, trained = _train(planned, lease)
+        for which, weights in trained.weights.items():
+            save_model(folder, which, {"config": to_dict(config), "shape": planned.data.shape}, weights)
+        write_result(folder, _result(planned, task.model, trained, environment, device))
+
+
+def _train(planned: Plan, lease: Lease | None) -> tuple[SupervisedTask, Trained]:
+    config = planned.config
+    task = build_task(config, planned.data.shape)
+    if config.compile:
+        # In place: wrapping would rename the keys of the state dict.
+        task.model.compile()
+    return task, fit(config, task, planned.data, planned.folder, planned.fingerprint, lease)
+
+
+@contextlib.contextmanager
+def _status(folder: Path) -> Iterator[None]:
+    mark(folder, "running")
+    try:
+        yield
+    except Exception as error:
+        mark(folder, "failed", error)
+        raise
+    mark(folder, "done")
+
+
+def _result(
+    planned: Plan, model: nn.Module, trained: Trained, environment: Mapping[str, Any], device: str
+) -> Result:
+    config, data = planned.config, planned.data
+    sample = {
+        key: value if value is None else value[:1]
+        for key, value in (("x", data.test.x), ("padding_mask", data.test.padding_mask))
+    }
+    model = model.cpu()
+    on_gpu = device == "gpu"
+    return Result(
+        task=config.task.name,
+        attention=config.attention.name,
+        backbone=config.backbone.name,
+        seed=config.seed,
+        fingerprint=planned.fingerprint,
+        scale=config.scale.name,
+        protocol=config.protocol.name,
+        fidelity=to_dict(config)["fidelity"],
+        data=config.data.name,
+        metrics=trained.metrics,
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        flops=count_flops(model, sample),
+        training_flops=count_flops(model, sample, backward=True),
+        seconds=trained.seconds,
+        peak_memory=torch.cuda.max_memory_allocated() if on_gpu else _peak_process_memory(),
+        device=torch.cuda.get_device_name() if on_gpu else f"{environment['cpu']}, {environment['threads']} thread(s)",
+        versions=environment["versions"],
+        git_commit=commit_label(environment["git"]),
+        data_checksums={"train and test": data.checksum},
+        config=to_dict(config),
+    )
+
+
+def _peak_process_memory() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,0 +1,120 @@
+"""Training and final evaluation with Lightning."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.callbacks import RichProgressBar
+from pytorch_lightning.strategies import DDPStrategy, FSDPStrategy
+from torch import Tensor
+
+from reattend.config.schema import RunConfig
+from reattend.runs.checkpoints import check_checkpoint
+from reattend.runs.lease import Lease
+from reattend.runs.metrics import FILE, MetricsFile
+from reattend.runs.result import Selected
+from reattend.tasks.supervised import SupervisedTask
+from reattend.train.callbacks import HoldLease, KeepState, PlainProgress, model_weights
+from reattend.train.devices import accelerator
+from reattend.train.logger import make_loggers
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What training leaves: metrics under each selection rule, weights, seconds of training."""
+
+    metrics: dict[str, Selected]
+    weights: dict[str, dict[str, Tensor]]
+    seconds: float
+
+
+def fit(
+    config: RunConfig, task: SupervisedTask, data: pl.LightningDataModule, folder: Path, fingerprint: str, lease: Lease | None
+) -> Trained:
+    """Trains `task` to its last epoch, from the folder's checkpoint if there is one, and evaluates it on test.
+
+    Args:
+        config: of the run.
+        task: with the model to be trained.
+        data: its data.
+        folder: of the run.
+        fingerprint: of the run.
+        lease: on the folder; None in the further processes of a run on several devices.
+    """
+    _quieten_lightning()
+    metric = f"{task.split}/{config.task.metric}"
+    keep = KeepState(
+        folder, fingerprint, metric, task.higher_is_better[config.task.metric], config.trainer.checkpoint_seconds
+    )
+    metrics_file = MetricsFile(folder / FILE)
+    checkpoint = keep.path if keep.path.exists() else None
+    if lease is not None:
+        reached = check_checkpoint(checkpoint, fingerprint)["global_step"] if checkpoint else -1
+        metrics_file.cut_back(reached)
+    trainer = pl.Trainer(
+        accelerator=accelerator(config.trainer),
+        devices=config.trainer.devices,
+        strategy=_strategy(config),
+        precision=config.trainer.precision,
+        accumulate_grad_batches=config.trainer.accumulation,
+        max_epochs=config.recipe.epochs,
+        check_val_every_n_epoch=config.recipe.eval_every_epochs,
+        num_sanity_val_steps=0,
+        deterministic=config.trainer.deterministic,
+        # Only a value makes Lightning call the task's clipping, which also watches for gradients that are not finite.
+        gradient_clip_val=config.recipe.clip_norm or float("inf"),
+        logger=make_loggers(config.logger, folder, metrics_file),
+        callbacks=_callbacks(keep, lease),
+        enable_checkpointing=False,
+        enable_model_summary=False,
+        enable_progress_bar=_on_terminal(),
+        use_distributed_sampler=False,
+        log_every_n_steps=1,
+    )
+    trainer.fit(task, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+    seconds = keep.elapsed
+    weights = {"last": model_weights(trainer), "best": keep.best_weights}
+    metrics = {"last": Selected(config.recipe.epochs, trainer.global_step, _test(trainer, task, data))}
+    task.model.load_state_dict(keep.best_weights)
+    best = Selected(keep.best["epoch"], keep.best["step"], _test(trainer, task, data) | {metric: keep.best["value"]})
+    metrics["best_on_validation" if task.split == "val" else "best_on_test"] = best
+    return Trained(metrics, weights, seconds)
+
+
+def _test(trainer: pl.Trainer, task: SupervisedTask, data: pl.LightningDataModule) -> dict[str, float]:
+    measured: Mapping[str, Any] = trainer.test(task, datamodule=data, verbose=False)[0]
+    return {name: float(value) for name, value in measured.items()}
+
+
+def _callbacks(keep: KeepState, lease: Lease | None) -> list[pl.Callback]:
+    callbacks: list[pl.Callback] = [keep, RichProgressBar() if _on_terminal() else PlainProgress(keep)]
+    if lease is not None:
+        callbacks.append(HoldLease(lease))
+    return callbacks
+
+
+def _strategy(config: RunConfig) -> Any:
+    if config.trainer.strategy == "fsdp":
+        return FSDPStrategy(state_dict_type="full")
+    if config.trainer.devices > 1:
+        return DDPStrategy(process_group_backend="nccl" if torch.cuda.is_available() else "gloo")
+    return "auto"
+
+
+def _on_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+def _quieten_lightning() -> None:
+    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
+    # Data lies in memory: more worker processes would only copy it.
+    warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+    warnings.filterwarnings("ignore", message=".*GPU available but not used.*")

@@ -1,0 +1,62 @@
+"""One run from its configuration: skipped if it is finished, here or in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+from reattend.config import check_run, to_dict
+from reattend.config.schema import RunConfig
+from reattend.errors import ReattendError
+from reattend.runs.lease import Lease
+from reattend.runs.result import read_result
+from reattend.runs.status import read_status
+from reattend.train.execute import Plan, execute, plan
+from reattend.train.summary import summary
+
+
+def run(config: RunConfig) -> Path:
+    """Runs `config` unless it is finished, prints what came out, and returns the run's folder.
+
+    Raises:
+        ReattendError: something a person can mend; the run's status says what.
+    """
+    check_run(config)
+    planned = plan(config)
+    status = read_status(planned.folder)
+    finished = status is not None and status.state == "done"
+    if finished and config.rerun:
+        _set_aside(planned.folder)
+    if finished and not config.rerun:
+        print("This run is finished; rerun=true repeats it.")
+    elif config.trainer.devices > 1:
+        _execute_in_subprocess(planned)
+    else:
+        execute(planned)
+    print(summary(read_result(planned.folder), config, planned.folder))
+    return planned.folder
+
+
+def _set_aside(folder: Path) -> None:
+    """Moves all files of a finished run into a dated folder inside, so that repeating it loses nothing."""
+    with Lease.claim(folder):
+        before = folder / f"before-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
+        before.mkdir()
+        for path in folder.iterdir():
+            if not path.name.startswith(("lease.", "before-")):
+                path.rename(before / path.name)
+
+
+def _execute_in_subprocess(planned: Plan) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        configuration = Path(scratch, "config.json")
+        configuration.write_text(json.dumps(to_dict(planned.config)))
+        done = subprocess.run([sys.executable, "-m", "reattend.train.worker", str(configuration)])
+    if done.returncode:
+        status = read_status(planned.folder)
+        reason = status.error["message"] if status and status.error else f"its processes ended with {done.returncode}"
+        raise ReattendError(f"The run in {planned.folder} failed: {reason}")
