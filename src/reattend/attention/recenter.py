@@ -19,7 +19,8 @@ class Recenter(nn.Module):
     A kernel that is shift-invariant in the keys gets the equal pair ((q_i - beta mu) / sigma^2, k_j - mu), which keeps
     the digits of keys with a large mean. In the causal form mu_t and sigma_t of the keys up to t enter the query alone:
     ((q_t - beta mu_t) / sigma_t^2, k_j). A feature that is constant over the keys adds the same to every key, so its
-    1 / sigma is zero; constant is sigma^2 <= (4 u)^2 mean(k^2), with u the unit roundoff of the keys' type.
+    1 / sigma is zero; constant is sigma^2 <= (4 u)^2 mean(k^2), with u the unit roundoff of the keys' type, or a
+    sigma^2 so close to the smallest float that squares lose their digits.
 
     Args:
         spec: the place it is built for.
@@ -64,16 +65,17 @@ class Recenter(nn.Module):
         q, k = self._minus_mean(q, mean, heads), self._minus_mean(k, mean, heads)
         if variance is None:
             return q, k
-        constant = _is_constant(variance, mean)
-        inverse = torch.where(constant, 0.0, torch.where(constant, 1.0, variance).rsqrt())
+        constant = _is_constant(variance, mean, k.dtype)
+        inverse = torch.where(constant, 0.0, torch.where(constant, 1.0, variance.double()).rsqrt()).to(k.dtype)
         return q * inverse, k * inverse
 
     def _shift_queries(self, q: Tensor, mean: Tensor, variance: Tensor | None, heads: tuple[int, ...]) -> Tensor:
         q = self._minus_mean(q, mean, heads)
         if variance is None:
             return q
-        constant = _is_constant(variance, mean)
-        return q * torch.where(constant, 0.0, 1.0 / torch.where(constant, 1.0, variance))
+        constant = _is_constant(variance, mean, q.dtype)
+        # In float64: the gradient goes through 1 / sigma^4.
+        return q * torch.where(constant, 0.0, 1.0 / torch.where(constant, 1.0, variance.double())).to(q.dtype)
 
     def _minus_mean(self, x: Tensor, mean: Tensor, heads: tuple[int, ...]) -> Tensor:
         if isinstance(self.beta, float):
@@ -95,7 +97,7 @@ class Recenter(nn.Module):
         variance = None
         if self.std:
             after["key_deviations"] = state["key_deviations"] + from_old_mean * (k - mean)
-            variance = (after["key_deviations"] / count).to(k.dtype)
+            variance = after["key_deviations"] / count
         return self._shift_queries(q, mean.to(k.dtype), variance, tuple(range(q.shape[1]))), after
 
 
@@ -115,9 +117,10 @@ def _prefix_moments(k: Tensor, real: Tensor | None, std: bool) -> tuple[Tensor, 
         return mean.to(k.dtype), None
     mean_before = torch.cat([torch.zeros_like(mean[:, :, :1]), mean[:, :, :-1]], dim=2)
     deviations = ((keys - mean_before).square() * (weight * (count - 1) / count)).cumsum(2)
-    return mean.to(k.dtype), (deviations / count).to(k.dtype)
+    return mean.to(k.dtype), deviations / count
 
 
-def _is_constant(variance: Tensor, mean: Tensor) -> Tensor:
-    unit_roundoff = torch.finfo(variance.dtype).eps / 2
-    return variance <= (4 * unit_roundoff) ** 2 * (variance + mean.square())
+def _is_constant(variance: Tensor, mean: Tensor, dtype: torch.dtype) -> Tensor:
+    limits = torch.finfo(dtype)
+    relative = (4 * limits.eps / 2) ** 2 * (variance + mean.square())
+    return variance <= relative.clamp(min=limits.tiny / limits.eps)
