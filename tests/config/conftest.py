@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-MIXER = '''
+MIXER = """
 from reattend.attention import Capabilities, Mixer
 
 
@@ -32,7 +32,7 @@ class NoMixer:
 
 
 number = 3
-'''
+"""
 
 
 @pytest.fixture

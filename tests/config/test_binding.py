@@ -54,7 +54,15 @@ def test_nested_dataclasses_are_built_and_numbers_converted() -> None:
     problems: list[str] = []
     bound = bind_dataclass(
         Outer,
-        {"inner": {"lr": 1}, "epochs": 3, "clip": 4, "betas": [0, 1], "dims": {"dim": 8}, "at": {-1: "bn"}, "free": [1]},
+        {
+            "inner": {"lr": 1},
+            "epochs": 3,
+            "clip": 4,
+            "betas": [0, 1],
+            "dims": {"dim": 8},
+            "at": {-1: "bn"},
+            "free": [1],
+        },
         "",
         problems,
     )
@@ -109,7 +117,7 @@ def test_all_problems_are_found_in_one_pass_with_their_paths() -> None:
         (-0.5, NonNegative, "a.b: expected float at least 0, found -0.5"),
         (1.0, Fraction, "a.b: expected float below 1, found 1.0"),
         (3, Annotated[int, Limit("at most", 2)], "a.b: expected int at most 2, found 3"),
-        (1, Literal["1"], "a.b: 1 is not one of 1."),
+        (1, Literal["1"], "a.b: 1 is not one of 1. Did you mean '1'?"),
         (True, Literal[1, 2], "a.b: True is not one of 1, 2."),
         ("x", list[int], "a.b: expected list of int, found 'x'"),
         ("abc", Sequence[str], "a.b: expected list of str, found 'abc'"),

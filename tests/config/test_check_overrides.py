@@ -53,7 +53,10 @@ def test_layers_by_index_pass() -> None:
     [
         ("atention=bn", "atention=bn: there is no group or key 'atention'. Did you mean 'attention'?"),
         ("bta.value=1", "bta.value=1: there is no group or key 'bta'. Did you mean 'beta'?"),
-        ("attention=bnn", "attention=bnn: attention has no member 'bnn'. Did you mean 'bn'? Members of attention: bn, bn_sh,"),
+        (
+            "attention=bnn",
+            "attention=bnn: attention has no member 'bnn'. Did you mean 'bn'? Members of attention: bn, bn_sh,",
+        ),
         ("attention=softmax,bnn", "attention=bnn: attention has no member 'bnn'. Did you mean 'bn'?"),
         ("attention=choice(bn,bnn)", "attention=bnn: attention has no member 'bnn'."),
         ("attention=null", "attention=null: attention has no member 'null'."),
@@ -67,8 +70,14 @@ def test_layers_by_index_pass() -> None:
         ("beta.value.deeper=1", "beta.value is a single value, it has no key 'deeper'"),
         ("+foo=1", "+foo=1: there is no group or key 'foo'. There are: attention,"),
         ("++recipe.foo=1", "recipe.foo=1: recipe has no key 'foo'. Its keys:"),
-        ("scales=quick", "scales=quick: scales has no member 'quick'; did you mean scale=quick? Members of scales: none,"),
-        ("scale=none", "scale=none: scale has no member 'none'; did you mean scales=none? Members of scale: paper, quick"),
+        (
+            "scales=quick",
+            "scales=quick: scales has no member 'quick'; did you mean scale=quick? Members of scales: none,",
+        ),
+        (
+            "scale=none",
+            "scale=none: scale has no member 'none'; did you mean scales=none? Members of scale: paper, quick",
+        ),
         ("protocol=corrected", "protocol has no member 'corrected'; did you mean fidelity=corrected?"),
         ("beta=0.3", "beta is a group of learnable, none, one, published; a value is set by beta.value=0.3"),
         ("scales=[1,2]", "a value is set by scales.value=[1,2]"),
@@ -105,6 +114,13 @@ def test_all_mistakes_come_in_one_message_in_the_order_of_the_line() -> None:
     ]
 
 
+def test_every_wrong_choice_of_a_sweep_is_told() -> None:
+    text = message("-m", "attention=sofmax,bn,bnn")
+    assert text.startswith("2 mistakes ")
+    assert "Did you mean 'softmax'?" in text
+    assert "Did you mean 'bn'?" in text
+
+
 def test_types_and_pairs_that_cannot_work_join_a_mistyped_key() -> None:
     text = message("recipe.epoch=3", "recipe.batch_size=x", "attention=bn_sh", "backbone.options.num_heads=7")
     assert text.startswith("3 mistakes in the configuration:")
@@ -126,6 +142,7 @@ def test_a_folder_of_ones_own_is_searched(tmp_path: Path) -> None:
     (tmp_path / "beta").mkdir()
     (tmp_path / "beta" / "mine.yaml").write_text("name: mine\nvalue: 0.7\nsource: x\nlearnable: false\nstd: false\n")
     check_overrides(["--config-dir", str(tmp_path), "beta=mine"])
+    check_overrides([f"hydra.searchpath=[file://{tmp_path}]", "beta=mine"])
     assert "Did you mean 'mine'?" in message("--config-dir", str(tmp_path), "beta=mime")
 
 

@@ -98,7 +98,7 @@ def test_options_are_bound_to_the_signature_of_ones_own_mixer(own_folder: Path) 
         "  - attention.options.rat: MyMixer has no option 'rat'. Did you mean 'rate'?",
         "  - attention.options.k: expected int, found 'a'",
     ]
-    with pytest.raises(ConfigError, match="attention.options.k: expected int"):
+    with pytest.raises(ConfigError, match=r"attention\.options\.k: expected int"):
         build_mixer_factory(run_of(*OWN, "attention.options.k=a"))
 
 

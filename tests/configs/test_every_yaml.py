@@ -57,7 +57,9 @@ def test_the_task_stands_after_what_it_chooses_and_the_command_line_wins() -> No
 
 def test_the_package_list_is_the_tree() -> None:
     listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
-    found = [os.path.relpath(path.parent, ROOT / "src").replace(os.sep, ".") for path in ROOT.glob("src/**/__init__.py")]
+    found = [
+        os.path.relpath(path.parent, ROOT / "src").replace(os.sep, ".") for path in ROOT.glob("src/**/__init__.py")
+    ]
     assert sorted(listed) == sorted([*found, "reattend.configs"])
     modules = {path.parent for path in ROOT.glob("src/**/*.py")}
     assert all((folder / "__init__.py").is_file() for folder in modules)
@@ -67,8 +69,9 @@ def test_the_package_list_is_the_tree() -> None:
 def test_a_wheel_carries_every_yaml_and_runs_from_it(tmp_path: Path) -> None:
     checkout = tmp_path / "checkout"
     checkout.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "LICENSE"):
         shutil.copy(ROOT / name, checkout)
+    (checkout / "README.md").write_text("# reattend\n")
     for name in ("src", "configs"):
         shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(tmp_path), "."]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -89,7 +89,12 @@ class Mixer(nn.Module, ABC):
     """A layer that mixes tokens: (B, N, D) to (B, N, D).
 
     A subclass takes a `MixerSpec` as its first argument and its own options as keyword arguments with type hints.
+
+    Attributes:
+        revision: raised when a fix changes results, so that runs before and after are told apart.
     """
+
+    revision: ClassVar[int] = 0
 
     @classmethod
     @abstractmethod

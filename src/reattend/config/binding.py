@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 import types
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
@@ -16,6 +17,7 @@ from typing import Annotated, Any, Literal, Protocol, Union, get_args, get_origi
 
 from reattend.config.limits import Limit
 from reattend.config.problems import suggestion
+from reattend.errors import nearest
 
 
 class _Unreadable:
@@ -82,10 +84,8 @@ def convert(value: Any, hint: Any, path: str, problems: list[str]) -> Any:
     if origin is Literal:
         if any(type(value) is type(choice) and value == choice for choice in arguments):
             return value
-        near = suggestion(value, arguments, "Choices")
-        problems.append(
-            f"{path}: {value!r} is not one of {', '.join(map(str, arguments))}.{near if 'mean' in near else ''}"
-        )
+        choices = [str(choice) for choice in arguments]
+        problems.append(f"{path}: {value!r} is not one of {', '.join(choices)}.{nearest(str(value), choices)}")
         return UNREADABLE
     if origin in (Union, types.UnionType):
         return _convert_union(value, arguments, path, problems)
@@ -165,7 +165,7 @@ def _convert_union(value: Any, arms: tuple[Any, ...], path: str, problems: list[
             return converted
         tries.append(found)
     alike = [found for arm, found in zip(arms, tries, strict=True) if _shape(arm) == _shape_of_value(value)]
-    if len(alike) == 1:
+    if len(alike) == 1 and _shape_of_value(value) != "scalar":
         problems += alike[0]
     else:
         problems.append(f"{path}: expected {' or '.join(map(describe, arms))}, found {value!r}")
@@ -208,10 +208,17 @@ def _convert_mapping(value: Any, hints: tuple[Any, ...], path: str, problems: li
         return UNREADABLE
     before = len(problems)
     items = {
-        convert(key, hints[0], f"{path}, key {key!r}", problems): convert(item, hints[1], _join(path, key), problems)
+        _convert_key(key, hints[0], path, problems): convert(item, hints[1], _join(path, key), problems)
         for key, item in value.items()
     }
     return items if len(problems) == before and _readable(items.values()) else UNREADABLE
+
+
+def _convert_key(key: Any, hint: Any, path: str, problems: list[str]) -> Any:
+    # JSON turns the keys of a saved configuration into strings.
+    if hint is int and isinstance(key, str) and re.fullmatch(r"-?[0-9]+", key):
+        return int(key)
+    return convert(key, hint, f"{path}, key {key!r}", problems)
 
 
 def _convert_tuple(value: Any, hints: tuple[Any, ...], path: str, problems: list[str]) -> Any:
@@ -242,6 +249,8 @@ def _convert_scalar(value: Any, hint: Any, path: str, problems: list[str]) -> An
         fits = callable(value)
     elif hint in (int, float):
         fits = isinstance(value, hint) and not isinstance(value, bool)
+    elif _shape(hint) == "list" and isinstance(value, str):
+        fits = False  # a string is a sequence, and never meant as one
     elif isinstance(kind, type) and not _is_protocol(kind):
         fits = isinstance(value, kind)
     else:

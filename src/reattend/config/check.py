@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -35,63 +36,76 @@ def check_overrides(arguments: Sequence[str]) -> None:
     """
     flags, given = split_flags(arguments)
     more = searched_folders(flags)
-    told: dict[int, str | None] = {}  # problems by position on the command line
+    told: dict[int, list[str]] = {}  # problems by position on the command line
     overrides: dict[int, Override] = {}
     for position, text in enumerate(normalise_overrides(given)):
-        told[position] = _syntax_problem(text)
+        told[position] = _syntax_problems(text)
         if not told[position]:
             overrides[position] = OverridesParser.create().parse_overrides([text])[0]
+    known_folders = [*more, *_search_path(overrides.values())]
     groups = {position: o for position, o in overrides.items() if _is_group(o)}
-    told |= {position: _group_problem(o, more) for position, o in groups.items()}
+    told |= {position: _group_problems(o, known_folders) for position, o in groups.items()}
     wrong_groups = {o.key_or_group for position, o in groups.items() if told[position]}
+    others = {position: o for position, o in overrides.items() if position not in groups}
     keyed = {
         position: o
-        for position, o in overrides.items()
-        if not (_is_group(o) or o.is_hydra_override() or o.key_or_group.split(".")[0] in wrong_groups)
+        for position, o in others.items()
+        if not o.is_hydra_override() and o.key_or_group.split(".")[0] not in wrong_groups
     }
-    sound = [o for position, o in overrides.items() if position not in keyed and not told[position]]
+    sound = [o for position, o in groups.items() if not told[position]]
+    sound += [o for o in others.values() if o.is_hydra_override()]
     further: list[str] = []
     try:
-        trees = [OmegaConf.to_container(load(texts, more=more)) for texts in _choices(sound, more, bool(keyed))]
-        told |= {i: next(filter(None, (key_problem(o, tree) for tree in trees)), None) for i, o in keyed.items()}
+        trees = [
+            OmegaConf.to_container(load(texts, more=more)) for texts in _choices(sound, known_folders, bool(keyed))
+        ]
+        told |= {i: list(filter(None, (key_problem(o, tree) for tree in trees)))[:1] for i, o in keyed.items()}
         sound += [o for position, o in keyed.items() if not told[position]]
-        composed = load(next(_choices(sound, more, False)), more=more)
+        composed = load(next(_choices(sound, known_folders, False)), more=more)
         # The rest is judged as a whole only where a wrong group has not left another member in its place.
         if not wrong_groups:
             further = reading_problems(composed, build=bool(sound) and any(told.values()))
     except ConfigError as error:
         further = [str(error)]
-    refuse([*filter(None, told.values()), *further])
+    refuse([*itertools.chain.from_iterable(told.values()), *further])
 
 
-def _syntax_problem(text: str) -> str | None:
+def _search_path(overrides: Iterable[Override]) -> list[Path]:
+    """Folders that an override of `hydra.searchpath` adds."""
+    values = [o.value() for o in overrides if o.key_or_group == "hydra.searchpath"]
+    entries = [str(entry) for value in values if isinstance(value, list) for entry in value]
+    return [
+        Path(entry.removeprefix("file://")) for entry in entries if "://" not in entry or entry.startswith("file://")
+    ]
+
+
+def _syntax_problems(text: str) -> list[str]:
     name, equals, _ = text.partition("=")
     if not equals and not text.startswith("~"):
-        return f"{text}: a '=' is missing; an override is {text if text.isidentifier() else 'key'}=value"
+        return [f"{text}: a '=' is missing; an override is {text if text.isidentifier() else 'key'}=value"]
     if not name.strip("+~"):
-        return f"{text}: the key before '=' is missing"
+        return [f"{text}: the key before '=' is missing"]
     try:
         OverridesParser.create().parse_overrides([text])
     except HydraException as error:
         typed = text.removeprefix("++")
-        return f"{typed}: not in Hydra's override grammar (quoted for the shell?): {reason(error)}"
-    return None
+        return [f"{typed}: not in Hydra's override grammar (quoted for the shell?): {reason(error)}"]
+    return []
 
 
 def _is_group(override: Override) -> bool:
     return override.key_or_group in group_defaults() and override.package is None
 
 
-def _group_problem(override: Override, more: Sequence[Path]) -> str | None:
-    group = override.key_or_group
+def _group_problems(override: Override, more: Sequence[Path]) -> list[str]:
     if override.type is not OverrideType.CHANGE:
-        return None
+        return []
     value = override.value()
-    for choice in value.list if isinstance(value, ChoiceSweep) else [value]:
-        problem = _member_problem(group, choice.text if isinstance(choice, QuotedString) else choice, more)
-        if problem:
-            return problem
-    return None
+    choices = [
+        c.text if isinstance(c, QuotedString) else c
+        for c in (value.list if isinstance(value, ChoiceSweep) else [value])
+    ]
+    return [p for choice in choices if (p := _member_problem(override.key_or_group, choice, more))]
 
 
 def _member_problem(group: str, choice: Any, more: Sequence[Path]) -> str | None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-from omegaconf import OmegaConf
-
+from reattend.config.loader import load_file
 from reattend.config.paths import config_dir
 
 
@@ -16,8 +14,7 @@ from reattend.config.paths import config_dir
 def group_defaults() -> dict[str, str | None]:
     """Groups that a command line can choose from, with the member that `train.yaml` chooses."""
     found: dict[str, str | None] = {}
-    train: Any = OmegaConf.to_container(OmegaConf.load(config_dir() / "train.yaml"))
-    for entry in train["defaults"]:
+    for entry in load_file(config_dir() / "train.yaml")["defaults"]:
         if isinstance(entry, str):
             continue
         ((key, member),) = entry.items()

@@ -147,7 +147,11 @@ def _backbone_spec(backbone: BackboneConfig, problems: list[str]) -> MixerSpec |
     before = len(problems)
     options = bind_signature(target, backbone.options, "backbone.options", problems, positional=1, complete=False)
     sizes = {name: options.get(name) for name in ("dim", "num_heads", "depth")}
-    wrong = [f"backbone.options.{name}: expected at least 1, found {n}" for name, n in sizes.items() if n is not None and n < 1]
+    wrong = [
+        f"backbone.options.{name}: expected at least 1, found {n}"
+        for name, n in sizes.items()
+        if n is not None and n < 1
+    ]
     problems += wrong
     if len(problems) > before or None in sizes.values():
         return None

@@ -8,8 +8,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 from rich.table import Table
 
@@ -17,6 +15,7 @@ from reattend.config.binding import UNREADABLE, bind_dataclass, unbind
 from reattend.config.compose import compose
 from reattend.config.groups import all_groups, members
 from reattend.config.instantiate import attention_factory
+from reattend.config.loader import load_file
 from reattend.config.paths import config_dir
 from reattend.config.problems import ConfigError
 from reattend.config.read import read
@@ -87,15 +86,12 @@ def _attention_rows() -> list[dict[str, str]]:
 
 def _summary(path: Path) -> str:
     """`summary` or `title` of the YAML file, or the comment on top of it."""
-    text = path.read_text(encoding="utf-8")
-    try:
-        values = OmegaConf.to_container(OmegaConf.create(text))
-    except (OmegaConfBaseException, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from error
+    values = load_file(path)
     # A task's file is written for the package _global_: its own keys stand below its group.
-    holders = [values, *values.values()] if isinstance(values, dict) else []
-    for holder in holders:
+    for holder in [values, *values.values()]:
         if isinstance(holder, dict) and ("summary" in holder or "title" in holder):
             return str(holder.get("summary") or holder["title"])
-    comments = (line.lstrip("# ").rstrip() for line in text.splitlines() if line.startswith("#"))
+    comments = (
+        line.lstrip("# ").rstrip() for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("#")
+    )
     return next((line for line in comments if not line.startswith("@package")), "")

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.utils import JobRuntime
 from hydra.errors import HydraException
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from reattend.config.paths import config_dir
@@ -37,6 +39,21 @@ def load(overrides: Sequence[str], config_name: str = "train", more: Sequence[Pa
         raise ConfigError(reason(error)) from error
 
 
+def load_file(path: Path) -> dict[str, Any]:
+    """The plain content of one YAML file, without defaults lists and with interpolations as they are written.
+
+    Raises:
+        ConfigError: the file is missing, no YAML, or holds no mapping.
+    """
+    try:
+        content = OmegaConf.to_container(OmegaConf.load(path))
+    except (OSError, ValueError, OmegaConfBaseException, yaml.YAMLError) as error:
+        raise ConfigError(f"{path} cannot be read as a configuration: {error}") from error
+    if not isinstance(content, dict):
+        raise ConfigError(f"{path} cannot be read as a configuration: it holds no mapping")
+    return {str(key): value for key, value in content.items()}
+
+
 def reason(error: BaseException) -> str:
     """What Hydra's exception says, with its cause, without the advice that does not apply here."""
     text = str(error).split("\nConfig search path")[0].split("\nSee https://hydra.cc")[0].strip()
@@ -50,9 +67,10 @@ def reason(error: BaseException) -> str:
 def _hydra() -> Iterator[None]:
     """Hydra on our folder; afterwards it is as it was, be that inside `hydra.main` or not initialised."""
     outer = GlobalHydra.instance().hydra
+    job_name = JobRuntime.instance().get("name") if outer else "train"
     GlobalHydra.instance().clear()
     try:
-        with initialize_config_dir(str(config_dir()), job_name="train", version_base="1.3"):
+        with initialize_config_dir(str(config_dir()), job_name=job_name, version_base="1.3"):
             yield
     finally:
         GlobalHydra.instance().hydra = outer

@@ -70,10 +70,10 @@ def split_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def searched_folders(flags: Sequence[str]) -> list[Path]:
-    """Folders of YAML files that `--config-dir` adds."""
+    """Folders of YAML files that the flag `--config-dir` adds."""
     found = []
-    for flag, value in pairwise([*flags, ""]):
+    for flag, following in pairwise([*flags, ""]):
         name, _, attached = flag.partition("=")
         if name in ("--config-dir", "-cd"):
-            found.append(Path(attached or value).absolute())
+            found.append(Path(attached or following).absolute())
     return found

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import DictConfig
 
 from reattend.config.binding import UNREADABLE, bind_dataclass, convert, unbind
 from reattend.config.instantiate import build_problems
-from reattend.config.problems import ConfigError, refuse, suggestion
+from reattend.config.loader import load_file
+from reattend.config.problems import refuse, suggestion
 from reattend.config.resolve import attention_within, plain_attentions, resolved
 from reattend.config.schema import RunConfig
 
@@ -63,13 +63,7 @@ def from_file(path: Path) -> RunConfig:
     Raises:
         ConfigError: the file is missing, no YAML, or does not fit the schema.
     """
-    try:
-        values = OmegaConf.to_container(OmegaConf.load(path))
-    except (OSError, ValueError, OmegaConfBaseException) as error:
-        raise ConfigError(f"{path} cannot be read as a configuration: {error}") from error
-    if not isinstance(values, dict):
-        raise ConfigError(f"{path} does not hold a configuration")
-    return from_dict({str(key): value for key, value in values.items()})
+    return from_dict(load_file(path))
 
 
 def _bound(cfg: DictConfig, problems: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:

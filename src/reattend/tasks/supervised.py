@@ -82,10 +82,11 @@ class SupervisedTask(pl.LightningModule, ABC):
         parts = self.trainer.world_size * self.trainer.accumulate_grad_batches
         return (per_sample * batch["weight"]).sum() * (parts / batch["global_size"])
 
-    def on_train_epoch_end(self) -> None:
-        """Logs the mean training loss of the epoch."""
-        self.log("train/loss", self.train_loss.compute(), sync_dist=True)
+    def take_train_loss(self) -> float:
+        """Mean training loss since this was called last, over all processes; starts anew."""
+        value = float(self.train_loss.compute())
         self.train_loss.reset()
+        return value
 
     def configure_gradient_clipping(
         self,
@@ -142,4 +143,4 @@ class SupervisedTask(pl.LightningModule, ABC):
         self._metrics(split).update(outputs, y)
 
     def _log_metrics(self, split: str) -> None:
-        self.log_dict({f"{split}/{name}": value for name, value in self._metrics(split).compute().items()}, sync_dist=True)
+        self.log_dict({f"{split}/{name}": value for name, value in self._metrics(split).compute().items()}, logger=False, sync_dist=True)

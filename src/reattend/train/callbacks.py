@@ -11,6 +11,7 @@ from torch import Tensor
 
 from reattend.runs.checkpoints import replace_checkpoint
 from reattend.runs.lease import Lease
+from reattend.tasks.supervised import SupervisedTask
 
 
 class KeepState(pl.Callback):
@@ -34,6 +35,7 @@ class KeepState(pl.Callback):
         self.seconds = seconds
         self.best: dict[str, Any] = {}
         self.best_weights: dict[str, Tensor] = {}
+        self.position = 0
         self.seconds_before = 0.0
         self.started = self.saved = time.monotonic()
 
@@ -46,6 +48,11 @@ class KeepState(pl.Callback):
     def elapsed(self) -> float:
         """Seconds of training, those before an interruption included up to the last checkpoint."""
         return self.seconds_before + time.monotonic() - self.started
+
+    def on_train_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+        """Lets an interrupted epoch go on behind the micro-batches that it has seen."""
+        loader: Any = trainer.train_dataloader
+        loader.sampler.start = self.position
 
     def on_validation_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
         """Keeps the weights if they are the best so far."""
@@ -60,22 +67,30 @@ class KeepState(pl.Callback):
         progress = trainer.fit_loop.epoch_loop.batch_progress
         accumulating = progress.current.ready % trainer.accumulate_grad_batches
         if not progress.is_last_batch and not accumulating:
+            self.position = progress.current.processed
             self._save_if_due(trainer)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
         """Saves when it is time, and always at the end of training."""
+        self.position = 0
         if trainer.current_epoch + 1 == trainer.max_epochs:
             self._save(trainer)
         else:
             self._save_if_due(trainer)
 
     def state_dict(self) -> dict[str, Any]:
-        """The best epoch so far and the time spent."""
-        return {"best": self.best, "best_weights": self.best_weights, "seconds": self.elapsed}
+        """The best epoch so far, the position in the epoch and the time spent."""
+        return {
+            "best": self.best,
+            "best_weights": self.best_weights,
+            "position": self.position,
+            "seconds": self.elapsed,
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes up where a checkpoint left."""
         self.best, self.best_weights = state_dict["best"], state_dict["best_weights"]
+        self.position = state_dict["position"]
         self.seconds_before, self.started = state_dict["seconds"], time.monotonic()
 
     def _save_if_due(self, trainer: pl.Trainer) -> None:
@@ -87,6 +102,28 @@ class KeepState(pl.Callback):
         with replace_checkpoint(self.path, self.fingerprint) as partial:
             trainer.save_checkpoint(partial)
         self.saved = time.monotonic()
+
+
+class WriteMetrics(pl.Callback):
+    """Hands metrics to the loggers at the end of epochs and evaluations, stamped with epochs and updates so far.
+
+    It stands before `KeepState`, so that what a checkpoint follows is written when the checkpoint is: after an
+    interruption no row is missing and none is there twice.
+    """
+
+    def on_validation_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+        """Metrics of the split that is watched."""
+        assert isinstance(task, SupervisedTask)
+        self._write(trainer, {k: float(v) for k, v in trainer.callback_metrics.items() if k.startswith(task.split)})
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+        """Mean training loss of the epoch."""
+        assert isinstance(task, SupervisedTask)
+        self._write(trainer, {"train/loss": task.take_train_loss()})
+
+    def _write(self, trainer: pl.Trainer, metrics: dict[str, float]) -> None:
+        for logger in trainer.loggers:
+            logger.log_metrics(metrics | {"epoch": trainer.current_epoch + 1}, step=trainer.global_step)
 
 
 class HoldLease(pl.Callback):

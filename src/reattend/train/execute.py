@@ -14,16 +14,17 @@ from torch import nn
 
 from reattend.backbones import build_backbone
 from reattend.config import build, to_dict
+from reattend.config.revisions import revisions
 from reattend.config.schema import RunConfig
 from reattend.data import TimeSeriesData
 from reattend.efficiency.flops import count_flops
 from reattend.runs.environment import commit_label, write_environment
 from reattend.runs.files import write_json
 from reattend.runs.identity import fingerprint, run_folder
-from reattend.runs.lease import Lease
+from reattend.runs.lease import Lease, LeaseLost
 from reattend.runs.load import save_model
 from reattend.runs.result import Result, write_result
-from reattend.runs.status import mark
+from reattend.runs.status import mark, read_status
 from reattend.seeding import derive
 from reattend.tasks.supervised import SupervisedTask
 from reattend.train.devices import accelerator, prepare_cpu
@@ -50,7 +51,7 @@ def plan(config: RunConfig) -> Plan:
     """
     data = build_data(config)
     plain = to_dict(config)
-    name = fingerprint(plain, data.checksum, revisions={})
+    name = fingerprint(plain, data.checksum, revisions(config))
     return Plan(config, data, name, run_folder(config.outputs, plain, name))
 
 
@@ -104,12 +105,16 @@ def execute(planned: Plan, leader: bool = True) -> None:
     if not leader:
         _train(planned, None)
         return
-    with Lease.claim(folder) as lease, _status(folder):
+    with Lease.claim(folder) as lease, _status(folder) as finished:
+        if finished:
+            return
         environment = write_environment(folder)
         write_json(folder / CONFIGURATION, to_dict(config))
         task, trained = _train(planned, lease)
         for which, weights in trained.weights.items():
+            lease.check()
             save_model(folder, which, {"config": to_dict(config), "shape": planned.data.shape}, weights)
+        lease.check()
         write_result(folder, _result(planned, task.model, trained, environment, device))
 
 
@@ -123,10 +128,17 @@ def _train(planned: Plan, lease: Lease | None) -> tuple[SupervisedTask, Trained]
 
 
 @contextlib.contextmanager
-def _status(folder: Path) -> Iterator[None]:
+def _status(folder: Path) -> Iterator[bool]:
+    """Keeps the folder's status around the block; yields whether another process finished the run meanwhile."""
+    before = read_status(folder)
+    if before is not None and before.state == "done":
+        yield True
+        return
     mark(folder, "running")
     try:
-        yield
+        yield False
+    except LeaseLost:
+        raise  # The folder, its status included, belongs to another process now.
     except Exception as error:
         mark(folder, "failed", error)
         raise

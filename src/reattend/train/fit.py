@@ -22,7 +22,7 @@ from reattend.runs.lease import Lease
 from reattend.runs.metrics import FILE, MetricsFile
 from reattend.runs.result import Selected
 from reattend.tasks.supervised import SupervisedTask
-from reattend.train.callbacks import HoldLease, KeepState, PlainProgress, model_weights
+from reattend.train.callbacks import HoldLease, KeepState, PlainProgress, WriteMetrics, model_weights
 from reattend.train.devices import accelerator
 from reattend.train.logger import make_loggers
 
@@ -95,7 +95,7 @@ def _test(trainer: pl.Trainer, task: SupervisedTask, data: pl.LightningDataModul
 
 
 def _callbacks(keep: KeepState, lease: Lease | None) -> list[pl.Callback]:
-    callbacks: list[pl.Callback] = [keep, RichProgressBar() if _on_terminal() else PlainProgress(keep)]
+    callbacks: list[pl.Callback] = [WriteMetrics(), keep, RichProgressBar() if _on_terminal() else PlainProgress(keep)]
     if lease is not None:
         callbacks.append(HoldLease(lease))
     return callbacks

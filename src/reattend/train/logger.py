@@ -36,9 +36,9 @@ class CSVMetrics(Logger):
 
     @rank_zero_only
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        """Appends `metrics` of one step; Lightning puts the epoch among them."""
+        """Appends `metrics`, the epoch among them, after `step` updates."""
         values = dict(metrics)
-        epoch = int(values.pop("epoch", 0)) + 1
+        epoch = int(values.pop("epoch"))
         self.file.append(epoch, step or 0, values)
 
 

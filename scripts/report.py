@@ -1,0 +1,10 @@
+"""Results beside a published table: `python scripts/report.py table=primal_dual/table1 rows=softmax,bn scale=quick`."""
+
+from __future__ import annotations
+
+import sys
+
+from reattend.tables.command import main
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

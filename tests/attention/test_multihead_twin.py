@@ -1,0 +1,144 @@
+"""Outputs and all gradients of every combination of slots against the naive twins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from reattend.attention import MixerSpec, MultiHeadAttention
+
+KERNELS = ["softmax", {"name": "softmax", "fused": False}, {"name": "linear", "feature_map": "elu_plus_one"}]
+RECENTERS = [
+    None,
+    {"beta": 1.0},
+    {"beta": 0.3, "learnable": True},
+    {"beta": 0.6, "std": True},
+    {"beta": 0.0, "learnable": True, "std": True},
+]
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> dict[str, Any]:
+    num_heads = draw(st.integers(1, 3))
+    scales = st.lists(st.sampled_from([1, 2, 3, 20]), min_size=num_heads, max_size=num_heads)
+    pooling = st.sampled_from(["mean", "stride"])
+    case = {
+        "num_heads": num_heads,
+        "head_dim": draw(st.integers(1, 4)),
+        "length": draw(st.integers(1, 11)),
+        "context_length": draw(st.none() | st.integers(1, 8)),
+        "prefix_tokens": draw(st.integers(0, 2)),
+        "causal": draw(st.booleans()),
+        "padded": draw(st.booleans()),
+        "seed": draw(st.integers(0, 2**16)),
+        "options": {
+            "kernel": draw(st.sampled_from(KERNELS)),
+            "recenter": draw(st.sampled_from(RECENTERS)),
+            "scaled_heads": draw(st.none() | st.fixed_dictionaries({"scales": scales, "pooling": pooling})),
+            "bias": draw(st.booleans()),
+            "residual": draw(st.booleans()),
+        },
+    }
+    spec = MixerSpec(num_heads, num_heads, 1, causal=case["causal"])
+    assume(not (case["causal"] and case["context_length"]))
+    assume(not MultiHeadAttention.problems(spec, **case["options"]))
+    return case
+
+
+def mask(length: int, padded: bool) -> torch.Tensor | None:
+    # Padding anywhere, not at the end alone, and samples without a real token.
+    return torch.rand(3, length) < torch.tensor([0.8, 0.3, 0.0])[:, None] if padded else None
+
+
+def errors(build: Any, errors_to_twin: Any, case: dict[str, Any], dtype: torch.dtype) -> tuple[float, float]:
+    heads, length = case["num_heads"], case["length"]
+    spec = {"causal": case["causal"], "prefix_tokens": case["prefix_tokens"], "num_heads": heads, "length": length}
+    mixer = build(case["options"], dim=heads * case["head_dim"], dtype=dtype, seed=case["seed"], **spec)
+    x = torch.randn(3, length, mixer.spec.dim, dtype=dtype)
+    padding_mask = mask(length, case["padded"])
+    if case["context_length"] is None:
+        return errors_to_twin(mixer, x, padding_mask)
+    context = torch.randn(3, case["context_length"], mixer.spec.dim, dtype=dtype)
+    return errors_to_twin(mixer, x, padding_mask, context, mask(case["context_length"], case["padded"]))
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(case=cases())
+def test_float64_outputs_and_gradients_are_the_twins(build: Any, errors_to_twin: Any, case: dict[str, Any]) -> None:
+    forward, backward = errors(build, errors_to_twin, case, torch.float64)
+    assert forward < 1e-9
+    assert backward < 1e-8
+
+
+@settings(max_examples=80, deadline=None, derandomize=True)
+@given(case=cases())
+def test_float32_outputs_and_gradients_are_near_the_twins(
+    build: Any, errors_to_twin: Any, case: dict[str, Any]
+) -> None:
+    # A standard deviation of two or three keys may be close to zero, and enlarges the rounding of the projection.
+    assume(not (case["options"]["recenter"] or {}).get("std"))
+    forward, backward = errors(build, errors_to_twin, case, torch.float32)
+    assert forward < 5e-6
+    assert backward < 2e-5
+
+
+@pytest.mark.parametrize("kernel", ["softmax", "linear"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_float32_standard_deviation_is_near_the_twin(
+    build: Any, errors_to_twin: Any, kernel: str, causal: bool
+) -> None:
+    if causal and kernel == "linear":
+        pytest.skip("not causal")
+    mixer = build({"kernel": kernel, "recenter": {"beta": 0.7, "std": True}}, dtype=torch.float32, causal=causal)
+    forward, backward = errors_to_twin(mixer, torch.randn(2, 21, 8))
+    assert forward < 1e-5
+    assert backward < 1e-4
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("std", [False, True])
+def test_features_that_are_constant_over_the_keys(build: Any, errors_to_twin: Any, std: bool, causal: bool) -> None:
+    mixer = build({"recenter": {"beta": 0.5, "std": std}}, dtype=torch.float32, causal=causal)
+    with torch.no_grad():
+        mixer.qkv.weight[8:11] = 0.0
+        # Causal logits hold the prefix mean in the query alone, so a large constant costs them digits.
+        mixer.qkv.bias[8:11] = torch.tensor([10.0 if causal and not std else 1000.0, -0.3, 0.0])
+    forward, backward = errors_to_twin(mixer, torch.randn(2, 9, 8))
+    assert forward < 1e-4
+    assert backward < 1e-3
+
+
+def test_a_small_spread_on_a_large_mean_is_not_constant(build: Any, errors_to_twin: Any) -> None:
+    mixer = build({"recenter": {"std": True}}, dtype=torch.float32)
+    with torch.no_grad():
+        mixer.qkv.bias[:16] += 1000.0
+    x = torch.randn(2, 9, 8)
+    without = mixer(x)
+    with torch.no_grad():
+        mixer.qkv.weight[8] = 0.0
+    assert (mixer(x) - without).abs().max() > 1e-2
+    assert errors_to_twin(mixer, x)[0] < 2e-2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"recenter": {"beta": 0.4, "learnable": True, "std": True}, "scaled_heads": {"scales": [1, 2]}},
+        {"kernel": "linear", "recenter": {"beta": 0.4, "learnable": True, "std": True}},
+        {"kernel": {"name": "softmax", "fused": False}, "scaled_heads": {"scales": [3, 1], "pooling": "stride"}},
+    ],
+)
+def test_gradcheck(build: Any, options: dict[str, Any]) -> None:
+    mixer = build(options, dim=4, length=5)
+    real = torch.tensor([[True, True, False, True, True]])
+    x = torch.randn(1, 5, 4, dtype=torch.float64, requires_grad=True)
+    names = [name for name, _ in mixer.named_parameters()]
+
+    def run(x: torch.Tensor, *parameters: torch.Tensor) -> torch.Tensor:
+        return torch.func.functional_call(mixer, dict(zip(names, parameters, strict=True)), (x, real))
+
+    assert torch.autograd.gradcheck(run, (x, *mixer.parameters()))

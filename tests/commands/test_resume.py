@@ -1,0 +1,86 @@
+"""A run that is killed and started again ends with the numbers of an unbroken one, to the last digit."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from reattend.runs.result import read_result
+
+ROOT = Path(__file__).resolve().parents[2]
+OPTIONS = [
+    "attention=bn_sh",
+    "beta=learnable",
+    "data=standin",
+    "recipe.epochs=6",
+    "recipe.batch_size=32",
+    "trainer=cpu",
+    "trainer.threads=1",
+    "trainer.checkpoint_seconds=0",
+    "backbone.options.dim=32",
+    "backbone.options.depth=1",
+]
+
+
+def command(outputs: Path, *options: str) -> list[str]:
+    return [sys.executable, str(ROOT / "train.py"), *OPTIONS, *options, f"outputs={outputs}"]
+
+
+def run_folder(outputs: Path) -> Path:
+    (folder,) = outputs.glob("runs/*/*/*/*/s*")
+    return folder
+
+
+def kill_when(started: subprocess.Popen[bytes], condition: object) -> None:
+    """Sends SIGKILL as soon as `condition()` holds."""
+    assert callable(condition)
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert started.poll() is None, "the run ended before it could be killed"
+        assert time.monotonic() < deadline, "the run never came to where it was to be killed"
+        time.sleep(0.002)
+    started.send_signal(signal.SIGKILL)
+    started.wait()
+
+
+def rows(outputs: Path) -> int:
+    found = list(outputs.glob("runs/**/metrics.csv"))
+    return found[0].read_text().count("\n") if found else 0
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    outputs = tmp_path_factory.mktemp("unbroken")
+    subprocess.run(command(outputs), check=True, capture_output=True)
+    return run_folder(outputs)
+
+
+def assert_same(folder: Path, unbroken: Path) -> None:
+    ours, theirs = read_result(folder), read_result(unbroken)
+    assert ours.metrics == theirs.metrics
+    assert ours.fingerprint == theirs.fingerprint
+    assert (folder / "metrics.csv").read_text() == (unbroken / "metrics.csv").read_text()
+    for which in ("last", "best"):
+        a, b = (torch.load(f / f"model_{which}.pt", weights_only=True) for f in (folder, unbroken))
+        assert all(torch.equal(a[name], b[name]) for name in b)
+
+
+def test_killed_in_mid_epoch_and_between_epochs(unbroken: Path, tmp_path: Path) -> None:
+    """The checkpoint after every step makes the second kill fall into an epoch, the first after an evaluation."""
+    started = subprocess.Popen(command(tmp_path), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    kill_when(started, lambda: rows(tmp_path) >= 4)
+    interrupted = rows(tmp_path)
+    again = subprocess.Popen(command(tmp_path), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    checkpoint = run_folder(tmp_path) / "last.ckpt"
+    saved = checkpoint.stat().st_mtime_ns
+    kill_when(again, lambda: checkpoint.stat().st_mtime_ns != saved)
+    assert rows(tmp_path) >= interrupted - 4
+    done = subprocess.run(command(tmp_path), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert_same(run_folder(tmp_path), unbroken)
