@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,8 @@ class Trained:
 
 
 def fit(
-    config: RunConfig, task: SupervisedTask, data: pl.LightningDataModule, folder: Path, fingerprint: str, lease: Lease | None
+    config: RunConfig, task: SupervisedTask, data: pl.LightningDataModule, folder: Path, fingerprint: str, lease: Lease | None,
+    more_callbacks: Sequence[pl.Callback] = (),
 ) -> Trained:
     """Trains `task` to its last epoch, from the folder's checkpoint if there is one, and evaluates it on test.
 
@@ -47,7 +48,8 @@ def fit(
         data: its data.
         folder: of the run.
         fingerprint: of the run.
-        lease: on the folder; None in the further processes of a run on several devices.
+        lease: on the folder; None where nobody else can want it, as in the further processes of a run on several devices.
+        more_callbacks: called after the run's own.
     """
     _quieten_lightning()
     metric = f"{task.split}/{config.task.metric}"
@@ -72,7 +74,7 @@ def fit(
         # Only a value makes Lightning call the task's clipping, which also watches for gradients that are not finite.
         gradient_clip_val=config.recipe.clip_norm or float("inf"),
         logger=make_loggers(config.logger, folder, metrics_file),
-        callbacks=_callbacks(keep, lease),
+        callbacks=[*_callbacks(keep, lease), *more_callbacks],
         enable_checkpointing=False,
         enable_model_summary=False,
         enable_progress_bar=_on_terminal(),
