@@ -11,6 +11,6 @@ class ReattendError(Exception):
 
 
 def nearest(word: str, choices: Iterable[str]) -> str:
-    """" Did you mean 'x'?" for the valid choice most like `word`, or "" if none is near."""
+    """ " Did you mean 'x'?" for the valid choice most like `word`, or "" if none is near."""
     found = difflib.get_close_matches(word, list(choices), n=1, cutoff=0.5)
     return f" Did you mean '{found[0]}'?" if found else ""

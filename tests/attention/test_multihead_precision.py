@@ -153,15 +153,13 @@ def test_half_precision_weights_are_recentred_in_float32(build: Any, largest_err
     assert largest_error(y, naive.forward(mixer, x)) < 3e-2
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("kernel", ["softmax", "linear"])
+@pytest.mark.parametrize(("kernel", "causal"), [("softmax", False), ("linear", True)])
 def test_compiles_without_a_graph_break(build: Any, kernel: str, causal: bool) -> None:
     recenter = None if causal and kernel == "linear" else {"beta": 0.5, "learnable": True, "std": True}
     scaled = None if causal else {"scales": [1, 2]}
     mixer = build({"kernel": kernel, "recenter": recenter, "scaled_heads": scaled}, causal=causal, dtype=torch.float32)
     x, real = torch.randn(2, 9, 8), torch.arange(9) < torch.tensor([[9], [4]])
-    compiled = torch.compile(mixer, fullgraph=True)
+    compiled = torch.compile(mixer, fullgraph=True, backend="aot_eager")
     for precision in (contextlib.nullcontext(), torch.autocast("cpu", torch.bfloat16)):
         with precision:
-            assert torch.allclose(compiled(x, real), mixer(x, real), rtol=0, atol=1e-5 if not causal else 2e-2)
+            assert torch.allclose(compiled(x, real), mixer(x, real), rtol=0, atol=1e-6)

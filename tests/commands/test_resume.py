@@ -64,6 +64,7 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def assert_same(folder: Path, unbroken: Path) -> None:
     ours, theirs = read_result(folder), read_result(unbroken)
     assert ours.metrics == theirs.metrics
+    assert set(theirs.metrics["last"].metrics) == {"test/accuracy", "test/loss"}
     assert ours.fingerprint == theirs.fingerprint
     assert (folder / "metrics.csv").read_text() == (unbroken / "metrics.csv").read_text()
     for which in ("last", "best"):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from reattend.attention.contract import Capabilities, Losses, Mixer, MixerSpec, State
+from reattend.attention.contract import Capabilities, Mixer, MixerSpec, State
 from reattend.attention.lookup import SlotChoice, option_problems
 from reattend.attention.recenter import Recenter
 from reattend.attention.scaled_heads import HeadGroup, ScaledHeads, take
@@ -97,7 +97,7 @@ class MultiHeadAttention(Mixer):
         padding_mask: Tensor | None = None,
         context: Tensor | None = None,
         context_mask: Tensor | None = None,
-    ) -> Tensor | tuple[Tensor, Losses]:
+    ) -> Tensor:
         """Attends from `x` (B, N, D) to `x`, or to `context` (B, M, D).
 
         A sample without a real key gives zero, or `x` with `residual`.
@@ -109,7 +109,8 @@ class MultiHeadAttention(Mixer):
         key_mask = padding_mask if context is None else context_mask
         q, k, v = self._queries_keys_values(x, context)
         q, k = self.projection(q, k, padding_mask, key_mask)
-        y = self._merge(self._attend(q, k, v, key_mask, 0 if context is not None else self.spec.prefix_tokens), v.dtype)
+        prefix = self.spec.prefix_tokens if context is None else 0
+        y = self._merge(self._attend(q, k, v, key_mask, prefix), v.dtype)
         if key_mask is not None:
             y = y.masked_fill(~key_mask.any(1)[:, None, None], 0.0)
         return x + y if self.residual else y
@@ -150,9 +151,7 @@ class MultiHeadAttention(Mixer):
         if len(outputs) == 1:
             merged = outputs[0].transpose(1, 2)
         else:
-            order = [head for group in self.scaled_heads.groups for head in group.heads]
-            merged = torch.cat([out.transpose(1, 2) for out in outputs], dim=2)
-            merged = take(merged, tuple(order.index(head) for head in range(self.num_heads)), 2)
+            merged = self.scaled_heads.in_order(torch.cat([out.transpose(1, 2) for out in outputs], dim=2), 2)
         y: Tensor = self.proj(merged.flatten(2).to(dtype))
         return y
 
@@ -168,9 +167,10 @@ class MultiHeadAttention(Mixer):
     def _queries_keys_values(self, x: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (B, H, N, d), keys and values (B, H, M, d); to be recentred, the first two are float32 at least."""
         source = x if context is None else context
-        if self.recenter is not None and (torch.is_autocast_enabled(x.device.type) or self.qkv.weight.itemsize == 2):
+        if self.recenter is not None and (torch.is_autocast_enabled(x.device.type) or self.qkv.weight.itemsize < 4):
+            wide = torch.promote_types(self.qkv.weight.dtype, torch.float32)
             with torch.autocast(x.device.type, enabled=False):
-                (q,), (k,) = self._linear(x, 0, 1, torch.float32), self._linear(source, 1, 2, torch.float32)
+                (q,), (k,) = self._linear(x, 0, 1, wide), self._linear(source, 1, 2, wide)
             (v,) = self._linear(source, 2, 3)
         elif context is None:
             q, k, v = self._split(self.qkv(x))
@@ -227,12 +227,12 @@ class MultiHeadAttention(Mixer):
         prefix, real = self.spec.prefix_tokens, padding_mask
         if real is None:
             real = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
-        maps = [
-            self.scaled_heads.spread(self.kernel.weights(q, k, mask), real, group.scale, prefix)
-            for group, q, k, _, mask in self._groups(q, k, v, padding_mask, prefix)
-        ]
-        order = [head for group in self.scaled_heads.groups for head in group.heads]
-        return take(torch.cat(maps, dim=1), tuple(order.index(head) for head in range(self.num_heads)), 1)
+        with self._precision(q, v):
+            maps = [
+                self.scaled_heads.spread(self.kernel.weights(q, k, mask), real, group.scale, prefix)
+                for group, q, k, _, mask in self._groups(q, k, v, padding_mask, prefix)
+            ]
+        return self.scaled_heads.in_order(torch.cat(maps, dim=1), 1)
 
     def flops(self, length: int) -> int:
         """Linear layers and kernel on `length` tokens, 2 per multiply-add; pooling and recentring are left out."""

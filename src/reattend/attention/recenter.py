@@ -122,5 +122,6 @@ def _prefix_moments(k: Tensor, real: Tensor | None, std: bool) -> tuple[Tensor, 
 
 def _is_constant(variance: Tensor, mean: Tensor, dtype: torch.dtype) -> Tensor:
     limits = torch.finfo(dtype)
-    relative = (4 * limits.eps / 2) ** 2 * (variance + mean.square())
-    return variance <= relative.clamp(min=limits.tiny / limits.eps)
+    unit_roundoff = limits.eps / 2
+    threshold = (4 * unit_roundoff) ** 2 * (variance + mean.square())
+    return variance <= threshold.clamp(min=limits.tiny / limits.eps)

@@ -45,6 +45,11 @@ class ScaledHeads:
             for scale in dict.fromkeys(self.scales)
         ]
 
+    def in_order(self, x: Tensor, dim: int) -> Tensor:
+        """The heads of all groups, one group after the other in `dim`, in the order of the layer."""
+        grouped = [head for group in self.groups for head in group.heads]
+        return take(x, tuple(grouped.index(head) for head in range(len(grouped))), dim)
+
     def pool(
         self, k: Tensor, v: Tensor, key_mask: Tensor | None, scale: int, prefix: int
     ) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -46,9 +46,14 @@ class SlotChoices:
 
     @property
     def scales(self) -> list[int] | None:
-        """Factors of the heads; None where none is downsampled."""
+        """Downsampling factor of each head; None leaves all heads whole."""
         scales = (self.scaled_heads or {}).get("scales")
-        return None if scales is None or all(scale == 1 for scale in scales) else list(scales)
+        return None if scales is None else list(scales)
+
+    @property
+    def downsamples(self) -> bool:
+        """Whether some head is downsampled."""
+        return any(scale != 1 for scale in self.scales or ())
 
     @property
     def recenters(self) -> bool:
@@ -78,7 +83,7 @@ class SlotChoices:
             [
                 ("", projection.capabilities(**projection_options)),
                 ("", kernel.capabilities(**kernel_options)),
-                ("", EVERYTHING if self.scales is None else NOT_CAUSAL_SCALED),
+                ("", NOT_CAUSAL_SCALED if self.downsamples else EVERYTHING),
                 ("", NOT_CAUSAL_RECENTERED if self.recenters and not kernel.shift_invariant else EVERYTHING),
             ]
         )
@@ -92,7 +97,7 @@ class SlotChoices:
                 f"{len(self.scales)} scales {self.scales} for {spec.num_heads} heads: give one scale per head, "
                 f"or leave every head whole (scales=none)"
             )
-        if self.scales is not None and min(self.scales) < 1:
+        if any(scale < 1 for scale in self.scales or ()):
             found.append(f"scales {self.scales} must be 1 (the whole head) or larger")
         if not 0 <= self.dropout < 1:
             found.append(f"dropout={self.dropout} must be at least 0 and below 1")

@@ -20,8 +20,8 @@ class UEAEncoder(nn.Module):
     """Classifier or regressor of a multivariate series with a post-norm transformer encoder.
 
     Embeds each step as W x_t sqrt(D) + p_t with learned p_t, runs `depth` layers
-    x <- Norm(x + Dropout(Mixer(x))), x <- Norm(x + Dropout(W_2 Dropout(GELU(W_1 x)))), then GELU, dropout, zeros at padded
-    steps, and one linear map of all `max_length * dim` features (gzerveas/mvts_transformer).
+    x <- Norm(x + Dropout(Mixer(x))), x <- Norm(x + Dropout(W_2 Dropout(GELU(W_1 x)))), then GELU, dropout, zeros at
+    padded steps, and one linear map of all `max_length * dim` features (gzerveas/mvts_transformer).
 
     Args:
         mixers: makes the mixer of each layer; the layers may differ.
@@ -32,7 +32,7 @@ class UEAEncoder(nn.Module):
         depth: number of layers.
         num_heads: heads of each mixer.
         ff_dim: width of the feed-forward layer.
-        dropout: probability, after the embedding, both branches, inside the feed-forward layer and before the classifier.
+        dropout: probability; after the embedding, in both branches of a layer and before the classifier.
         norm: BatchNorm over batch and steps as in the followed code, or LayerNorm.
         batch_norm_over: whether BatchNorm's statistics count padded steps.
     """
@@ -64,9 +64,7 @@ class UEAEncoder(nn.Module):
 
         self.layers = nn.ModuleList(
             EncoderLayer(
-                mixers(
-                    MixerSpec(dim=dim, num_heads=num_heads, max_length=max_length, layer=layer, num_layers=depth)
-                ),
+                mixers(MixerSpec(dim=dim, num_heads=num_heads, max_length=max_length, layer=layer, num_layers=depth)),
                 make_norm(),
                 make_norm(),
                 dim,

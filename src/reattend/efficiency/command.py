@@ -45,7 +45,10 @@ class Shape:
 
 def main(arguments: Sequence[str]) -> None:
     """Measures what is asked for and prints a table."""
-    measures: Mapping[str, Callable[[Sequence[str]], Table]] = {"mixers": measure_mixers, "framework": measure_framework}
+    measures: Mapping[str, Callable[[Sequence[str]], Table]] = {
+        "mixers": measure_mixers,
+        "framework": measure_framework,
+    }
     if not arguments or arguments[0] not in measures:
         print(USAGE, file=sys.stderr)
         sys.exit(2)

@@ -45,5 +45,7 @@ def _columns(known: Mapping[str, object], asked: str | None) -> list[str]:
         return list(known)
     for column in asked.split(","):
         if column not in known:
-            raise ReattendError(f"The table has no column '{column}'.{nearest(column, known)} It has: {', '.join(known)}.")
+            raise ReattendError(
+                f"The table has no column '{column}'.{nearest(column, known)} It has: {', '.join(known)}."
+            )
     return asked.split(",")

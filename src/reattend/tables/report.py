@@ -44,9 +44,7 @@ def report(table: Table, rows: Sequence[str], columns: Sequence[str], extra: Seq
             missing.append(f"{column}: no finished run; {_command(cells[0])}")
             continue
         tables.append(_column_table(table, column, cells))
-        remarks += [
-            f"{column}, {cell.row}: no finished run; {_command(cell)}" for cell in cells if not cell.results
-        ]
+        remarks += [f"{column}, {cell.row}: no finished run; {_command(cell)}" for cell in cells if not cell.results]
         remarks += _stamps([result for cell in cells for result in cell.results])
     remarks += _sources(table, columns)
     return Report(tables, list(dict.fromkeys(remarks + missing)))
@@ -106,7 +104,9 @@ def _sources(table: Table, columns: Sequence[str]) -> list[str]:
         for row, known in table.published.items()
         if set(known.values) & set(columns)
     ]
-    others = [f"elsewhere, {e.row} on {e.column}: {e.value} ({e.source})" for e in table.elsewhere if e.column in columns]
+    others = [
+        f"elsewhere, {e.row} on {e.column}: {e.value} ({e.source})" for e in table.elsewhere if e.column in columns
+    ]
     return sources + others
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
-import yaml
+from omegaconf import OmegaConf
 
 from reattend.config import config_dir
 from reattend.config.binding import bind_dataclass
@@ -73,9 +73,11 @@ def load_table(name: str) -> Table:
         ReattendError: there is none of that name, or its YAML is not a table.
     """
     if name not in table_names():
-        raise ReattendError(f"There is no table '{name}'.{nearest(name, table_names())} All: {', '.join(table_names())}.")
+        raise ReattendError(
+            f"There is no table '{name}'.{nearest(name, table_names())} All: {', '.join(table_names())}."
+        )
     path = config_dir() / "table" / f"{name}.yaml"
-    content: Any = yaml.safe_load(path.read_text())
+    content = OmegaConf.to_container(OmegaConf.load(path))
     problems: list[str] = []
     table = bind_dataclass(Table, content, f"table/{name}", problems)
     refuse(problems, "Tables: python scripts/list.py table")

@@ -38,7 +38,8 @@ def _parameter_groups(model: nn.Module) -> list[dict[str, Any]]:
         if isinstance(module, Mixer)
         for name in module.no_weight_decay()
     }
-    decayed, spared = [], []
+    decayed: list[nn.Parameter] = []
+    spared: list[nn.Parameter] = []
     for parameter in model.parameters():
         (spared if parameter.ndim <= 1 or id(parameter) in exempt else decayed).append(parameter)
     groups: list[dict[str, Any]] = [{"params": decayed}, {"params": spared, "weight_decay": 0.0}]

@@ -79,8 +79,9 @@ class SupervisedTask(pl.LightningModule, ABC):
         per_sample = self.losses(outputs.float(), batch["y"])
         for name, mixer_loss in mixer_losses.items():
             per_sample = per_sample + self.loss_weights.get(name, 1.0) * mixer_loss.float()
-        parts = self.trainer.world_size * self.trainer.accumulate_grad_batches
-        return (per_sample * batch["weight"]).sum() * (parts / batch["global_size"])
+        parts: int = self.trainer.world_size * self.trainer.accumulate_grad_batches
+        loss: Tensor = (per_sample * batch["weight"]).sum() * (parts / batch["global_size"])
+        return loss
 
     def take_train_loss(self) -> float:
         """Mean training loss since this was called last, over all processes; starts anew."""
@@ -143,4 +144,8 @@ class SupervisedTask(pl.LightningModule, ABC):
         self._metrics(split).update(outputs, y)
 
     def _log_metrics(self, split: str) -> None:
-        self.log_dict({f"{split}/{name}": value for name, value in self._metrics(split).compute().items()}, logger=False, sync_dist=True)
+        self.log_dict(
+            {f"{split}/{name}": value for name, value in self._metrics(split).compute().items()},
+            logger=False,
+            sync_dist=True,
+        )

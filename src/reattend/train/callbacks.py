@@ -67,7 +67,7 @@ class KeepState(pl.Callback):
         progress = trainer.fit_loop.epoch_loop.batch_progress
         accumulating = progress.current.ready % trainer.accumulate_grad_batches
         if not progress.is_last_batch and not accumulating:
-            self.position = progress.current.processed
+            self.position = progress.current.ready
             self._save_if_due(trainer)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:

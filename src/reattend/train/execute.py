@@ -145,9 +145,7 @@ def _status(folder: Path) -> Iterator[bool]:
     mark(folder, "done")
 
 
-def _result(
-    planned: Plan, model: nn.Module, trained: Trained, environment: Mapping[str, Any], device: str
-) -> Result:
+def _result(planned: Plan, model: nn.Module, trained: Trained, environment: Mapping[str, Any], device: str) -> Result:
     config, data = planned.config, planned.data
     sample = {
         key: value if value is None else value[:1]

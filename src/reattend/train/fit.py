@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,12 @@ class Trained:
 
 
 def fit(
-    config: RunConfig, task: SupervisedTask, data: pl.LightningDataModule, folder: Path, fingerprint: str, lease: Lease | None,
+    config: RunConfig,
+    task: SupervisedTask,
+    data: pl.LightningDataModule,
+    folder: Path,
+    fingerprint: str,
+    lease: Lease | None,
     more_callbacks: Sequence[pl.Callback] = (),
 ) -> Trained:
     """Trains `task` to its last epoch, from the folder's checkpoint if there is one, and evaluates it on test.
@@ -48,7 +53,7 @@ def fit(
         data: its data.
         folder: of the run.
         fingerprint: of the run.
-        lease: on the folder; None where nobody else can want it, as in the further processes of a run on several devices.
+        lease: on the folder; None in the further processes of a run on several devices.
         more_callbacks: called after the run's own.
     """
     _quieten_lightning()
@@ -92,8 +97,8 @@ def fit(
 
 
 def _test(trainer: pl.Trainer, task: SupervisedTask, data: pl.LightningDataModule) -> dict[str, float]:
-    measured: Mapping[str, Any] = trainer.test(task, datamodule=data, verbose=False)[0]
-    return {name: float(value) for name, value in measured.items()}
+    trainer.test(task, datamodule=data, verbose=False)
+    return {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("test/")}
 
 
 def _callbacks(keep: KeepState, lease: Lease | None) -> list[pl.Callback]:

@@ -28,10 +28,9 @@ def run(config: RunConfig) -> Path:
     check_run(config)
     planned = plan(config)
     status = read_status(planned.folder)
-    finished = status is not None and status.state == "done"
-    if finished and config.rerun:
+    if config.rerun and planned.folder.exists():
         _set_aside(planned.folder)
-    if finished and not config.rerun:
+    if status is not None and status.state == "done" and not config.rerun:
         print("This run is finished; rerun=true repeats it.")
     elif config.trainer.devices > 1:
         _execute_in_subprocess(planned)
@@ -42,7 +41,7 @@ def run(config: RunConfig) -> Path:
 
 
 def _set_aside(folder: Path) -> None:
-    """Moves all files of a finished run into a dated folder inside, so that repeating it loses nothing."""
+    """Moves all files of the run into a dated folder inside, so that starting it anew loses nothing."""
     with Lease.claim(folder):
         before = folder / f"before-{datetime.now(UTC):%Y%m%dT%H%M%S%f}"
         before.mkdir()

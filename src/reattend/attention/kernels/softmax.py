@@ -64,7 +64,6 @@ class SoftmaxKernel(Kernel):
         return logits.softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32)).to(logits.dtype)
 
     def weights(self, q: Tensor, k: Tensor, key_mask: Tensor | None = None) -> Tensor:
-        q, k = q.to(torch.promote_types(q.dtype, k.dtype)), k.to(torch.promote_types(q.dtype, k.dtype))
         if key_mask is None:
             return self._softmax(q, k, self._past(q) if self.causal else None)
         visible = self._visible(q, key_mask)

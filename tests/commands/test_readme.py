@@ -1,0 +1,52 @@
+"""What the README tells a newcomer to type works as written."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from reattend.config import check_overrides
+from tests.commands.conftest import ROOT
+
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"```(bash|python)\n(.*?)```", README, flags=re.DOTALL)
+COMMANDS = [
+    shlex.split(line, comments=True) for kind, block in BLOCKS if kind == "bash" for line in block.splitlines() if line
+]
+TRAIN = [command[2:] for command in COMMANDS if command[:2] == ["python", "train.py"]]
+
+
+@pytest.mark.parametrize("arguments", [a for a in TRAIN if "attention=custom" not in a], ids=" ".join)
+def test_every_train_command_is_accepted(arguments: list[str]) -> None:
+    assert len(TRAIN) > 8
+    check_overrides(arguments)
+
+
+def test_an_attention_of_ones_own_as_the_readme_has_it(tmp_path: Path) -> None:
+    (source,) = (block for kind, block in BLOCKS if kind == "python" and "(Mixer)" in block)
+    (arguments,) = (a for a in TRAIN if "attention=custom" in a)
+    (tmp_path / "my_attention.py").write_text(source)
+    command = [sys.executable, str(ROOT / "train.py"), *arguments, "data=standin", "recipe.epochs=2"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert list(tmp_path.glob("outputs/runs/uea/japanese_vowels/custom-MeanPooling/uea_encoder/s0-*/result.json"))
+
+
+def test_the_kernel_example_runs() -> None:
+    (source,) = (block for kind, block in BLOCKS if kind == "python" and "MultiHeadAttention(" in block)
+    exec(compile(source, "README.md", "exec"), {})
+
+
+def test_make_targets_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for command in COMMANDS:
+        if command[0] == "make":
+            assert re.search(rf"^{command[1]}:", makefile, flags=re.MULTILINE)
