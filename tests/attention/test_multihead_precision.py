@@ -30,6 +30,7 @@ EXTREMES = {
     "exp is denormal": noise - 95,
     "exp underflows in part": 3 * noise - 101,
     "zero": torch.zeros(2, 7, 8),
+    "small": 1e-12 * noise,
     "tiny": 1e-20 * noise,
 }
 MASKS = {

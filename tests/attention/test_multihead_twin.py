@@ -10,6 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from reattend.attention import MixerSpec, MultiHeadAttention
+from reattend.attention.recenter import Recenter
 
 KERNELS = ["softmax", {"name": "softmax", "fused": False}, {"name": "linear", "feature_map": "elu_plus_one"}]
 RECENTERS = [
@@ -107,6 +108,15 @@ def test_features_that_are_constant_over_the_keys(build: Any, errors_to_twin: An
     forward, backward = errors_to_twin(mixer, torch.randn(2, 9, 8))
     assert forward < 1e-4
     assert backward < 1e-3
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("length", [1000, 4099])
+def test_a_constant_feature_is_seen_through_the_rounding_of_its_mean(causal: bool, length: int) -> None:
+    recenter = Recenter(MixerSpec(8, 1, length, causal=causal), std=True)
+    constants = torch.tensor([0.1, 1 / 3, 123.456, 1e-5, 0.7, -9.87, 1e4 / 7, 0.9])
+    q, _ = recenter(torch.ones(1, 1, length, 8), constants.expand(1, 1, length, 8), None, (0,), True)
+    assert not q.any()
 
 
 def test_a_small_spread_on_a_large_mean_is_not_constant(build: Any, errors_to_twin: Any) -> None:

@@ -1,0 +1,40 @@
+"""Counted operations against formulas."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from reattend.attention import MixerSpec, MultiHeadAttention
+from reattend.efficiency.flops import count_flops
+
+SPEC = MixerSpec(dim=16, num_heads=4, max_length=32)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("scales", [None, [1, 1, 2, 4], [1, 3, 5, 64]])
+def test_softmax_as_the_mixer_states(fused: bool, scales: list[int] | None) -> None:
+    mixer = MultiHeadAttention(SPEC, kernel={"name": "softmax", "fused": fused}, scaled_heads={"scales": scales})
+    assert count_flops(mixer, {"x": torch.randn(1, 32, 16)}) == mixer.flops(32)
+
+
+def test_linear_as_the_mixer_states() -> None:
+    mixer = MultiHeadAttention(SPEC, kernel="linear")
+    counted = count_flops(mixer, {"x": torch.randn(1, 32, 16)})
+    # The sum over the keys of their features is an element-wise sum, which the counter leaves out.
+    assert mixer.flops(32) - counted == 4 * 4 * 32
+
+
+def test_backward_of_matrix_products_is_twice_forward() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+    x = torch.randn(2, 8, requires_grad=True)
+    assert count_flops(model, {"input": x}) == 2 * 2 * 2 * 8 * 8
+    assert count_flops(model, {"input": x}, backward=True) == 3 * 2 * 2 * 2 * 8 * 8
+
+
+def test_leaves_the_model_as_it_was() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout())
+    count_flops(model, {"input": torch.randn(1, 4)}, backward=True)
+    assert model.training
+    assert all(p.grad is None for p in model.parameters())
