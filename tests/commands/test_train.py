@@ -199,3 +199,18 @@ class MeanPooling(Mixer):
         y = self.proj(mean).expand_as(x)
         return y if self.gate is None else y * self.gate(x).sigmoid()
 '''
+
+
+def test_two_processes_take_the_steps_of_one_and_reach_its_numbers(train: Train, tmp_path: Path) -> None:
+    alike = ["backbone.options.norm=layer", "recipe.dropout=0", "recipe.attention_dropout=0"]
+    one = train(*alike, f"outputs={tmp_path}/1")
+    two = train(*alike, f"outputs={tmp_path}/2", "trainer=ddp", "trainer.accelerator=cpu")
+    assert one.returncode == two.returncode == 0, two.stderr
+    results = [read_result(run_folders(tmp_path / name)[0]) for name in ("1", "2")]
+    assert results[0].fingerprint == results[1].fingerprint
+    assert results[0].metrics["last"].step == results[1].metrics["last"].step
+    losses = [result.metrics["last"].metrics["test/loss"] for result in results]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+    rows = [read_metrics(run_folders(tmp_path / name)[0] / "metrics.csv") for name in ("1", "2")]
+    one_place, two_place = ([(row.epoch, row.step, row.metric) for row in written] for written in rows)
+    assert one_place == two_place

@@ -14,7 +14,7 @@ from reattend.errors import ReattendError
 
 def message(*arguments: str) -> str:
     with pytest.raises(ConfigError) as caught:
-        check_overrides(arguments)
+        check_overrides(["-m", *arguments])
     return str(caught.value)
 
 
@@ -25,7 +25,7 @@ def message(*arguments: str) -> str:
         "attention=bn_sh task=uea/japanese_vowels",
         "-m attention=softmax,bn,sh,bn_sh seed=0,1,2",
         "--multirun attention=choice(softmax,bn) recipe.epochs=range(1,4)",
-        "attention=glob(linear*) beta.value=0.1,0.3",
+        "-m attention=glob(linear*) beta.value=0.1,0.3",
         "attention=custom attention.target=my.MyMixer attention.options.k=1,2 attention.options.deep.er=x",
         "attention=custom attention.target=my.A,my.B",
         "beta=one scales=none window=none",
@@ -130,8 +130,8 @@ def test_types_and_pairs_that_cannot_work_join_a_mistyped_key() -> None:
 
 
 def test_a_key_must_exist_for_every_choice_of_a_sweep() -> None:
-    check_overrides(["attention=bn,bn_sh", "attention.options.recenter.beta=1"])
-    check_overrides(["trainer=auto,ddp", "trainer.devices=2"])
+    check_overrides(["-m", "attention=bn,bn_sh", "attention.options.recenter.beta=1"])
+    check_overrides(["-m", "trainer=auto,ddp", "trainer.devices=2"])
 
 
 def test_keys_of_a_group_whose_member_is_wrong_are_not_judged() -> None:
@@ -177,3 +177,9 @@ def test_neither_importing_nor_checking_imports_torch() -> None:
 
 def test_the_error_is_one_that_a_person_can_mend() -> None:
     assert issubclass(ConfigError, ReattendError)
+
+
+def test_a_sweep_without_multirun_is_told_how_to_run_it() -> None:
+    with pytest.raises(ConfigError, match=r"attention=softmax,bn: several values are a sweep, which needs -m"):
+        check_overrides(["attention=softmax,bn"])
+    check_overrides(["-m", "attention=softmax,bn"])

@@ -48,9 +48,7 @@ def test_accumulation_changes_neither_identity_nor_numbers(tmp_path: Path) -> No
 
 
 def test_seeds_differ_and_a_seed_repeats_to_the_digit(tmp_path: Path) -> None:
-    first, again, other = (
-        trained(tmp_path / name, f"seed={seed}") for name, seed in (("a", 0), ("b", 0), ("c", 1))
-    )
+    first, again, other = (trained(tmp_path / name, f"seed={seed}") for name, seed in (("a", 0), ("b", 0), ("c", 1)))
     assert first.metrics == again.metrics
     assert losses(first) != losses(other)
     assert first.fingerprint != other.fingerprint

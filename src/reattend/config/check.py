@@ -54,6 +54,13 @@ def check_overrides(arguments: Sequence[str]) -> None:
     }
     sound = [o for position, o in groups.items() if not told[position]]
     sound += [o for o in others.values() if o.is_hydra_override()]
+    if not {"-m", "--multirun"} & set(flags):
+        for position, o in overrides.items():
+            if o.is_sweep_override():
+                told[position].append(
+                    f"{given[position]}: several values are a sweep, which needs -m; a list is written"
+                    f" {o.key_or_group}=[...]"
+                )
     further: list[str] = []
     try:
         trees = [

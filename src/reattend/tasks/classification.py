@@ -27,6 +27,7 @@ class Classification(SupervisedTask):
         loss_weights: see `SupervisedTask`.
     """
 
+    kind = "classification"
     higher_is_better: ClassVar[Mapping[str, bool]] = {"accuracy": True, "loss": False}
 
     def __init__(

@@ -27,6 +27,10 @@ class SupervisedTask(pl.LightningModule, ABC):
     with `loss_weights`. Dropout draws from a stream of its own for each (seed, epoch, micro-batch, rank), so that an
     interrupted run continues with the same numbers.
 
+    Attributes:
+        kind: of the data that it learns from: "classification", "regression", ...
+        higher_is_better: direction of each metric.
+
     Args:
         model: called as `model(x, padding_mask)`, returns outputs and the mixers' losses.
         recipe: optimiser, schedule and clipping.
@@ -38,6 +42,7 @@ class SupervisedTask(pl.LightningModule, ABC):
         NonFiniteError: in training, at the first loss or gradient that is not finite.
     """
 
+    kind: ClassVar[str]
     higher_is_better: ClassVar[Mapping[str, bool]]
 
     def __init__(

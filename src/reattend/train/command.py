@@ -46,12 +46,18 @@ def main() -> None:
 
 
 def _job(cfg: DictConfig) -> None:
-    # Imported here: `train.py --help` answers without torch.
     from reattend.config import read
-    from reattend.train.run import run
+    from reattend.data.archive import locate
 
     try:
-        run(read(cfg))
+        config = read(cfg)
+        if config.task.archive is not None and config.data.name == "real":
+            # Missing data is told before the seconds that importing torch takes.
+            locate(config.task.dataset, config.task.archive, config.data.root)
+        # Imported here, because `train.py --help` answers without torch.
+        from reattend.train.run import run
+
+        run(config)
     except ReattendError as error:
         print(error, file=sys.stderr)
         record_failure(_describe(cfg), error)

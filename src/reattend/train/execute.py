@@ -13,11 +13,12 @@ import torch
 from torch import nn
 
 from reattend.backbones import build_backbone
-from reattend.config import build, to_dict
+from reattend.config import build, locate, to_dict
 from reattend.config.revisions import revisions
 from reattend.config.schema import RunConfig
 from reattend.data import TimeSeriesData
 from reattend.efficiency.flops import count_flops
+from reattend.errors import ReattendError
 from reattend.runs.environment import commit_label, write_environment
 from reattend.runs.files import write_json
 from reattend.runs.identity import fingerprint, run_folder
@@ -50,6 +51,12 @@ def plan(config: RunConfig) -> Plan:
         ReattendError: data is missing or malformed.
     """
     data = build_data(config)
+    task = locate(config.task.target)
+    if task.kind != data.kind:
+        raise ReattendError(
+            f"{config.task.dataset} is a {data.kind} set, {config.task.name} learns {task.kind}: choose another set, or"
+            " another task (python scripts/list.py task)."
+        )
     plain = to_dict(config)
     name = fingerprint(plain, data.checksum, revisions(config))
     return Plan(config, data, name, run_folder(config.outputs, plain, name))

@@ -125,3 +125,5 @@ def _quieten_lightning() -> None:
     # Data lies in memory: more worker processes would only copy it.
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
     warnings.filterwarnings("ignore", message=".*GPU available but not used.*")
+    # Of Lightning and torch among themselves.
+    warnings.filterwarnings("ignore", message=".*LeafSpec.*is deprecated.*")
