@@ -69,9 +69,9 @@ def check_overrides(arguments: Sequence[str]) -> None:
         told |= {i: list(filter(None, (key_problem(o, tree) for tree in trees)))[:1] for i, o in keyed.items()}
         sound += [o for position, o in keyed.items() if not told[position]]
         composed = load(next(_choices(sound, known_folders, False)), more=more)
-        # The rest is judged as a whole only where a wrong group has not left another member in its place.
-        if not wrong_groups:
-            further = reading_problems(composed, build=bool(sound) and any(told.values()))
+        further = reading_problems(composed, build=not wrong_groups and bool(sound) and any(told.values()))
+        # A wrong group has left another member in its place, which is not what was asked for.
+        further = [problem for problem in further if problem.split(".")[0] not in wrong_groups]
     except ConfigError as error:
         further = [str(error)]
     refuse([*itertools.chain.from_iterable(told.values()), *further])
