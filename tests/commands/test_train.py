@@ -34,7 +34,14 @@ def test_a_run_leaves_a_complete_result_and_a_loadable_model(train: Train, tmp_p
     assert max(watched) == result.metrics["best_on_test"].metrics["test/accuracy"]
     model = reattend.load(folder, "best")
     assert sum(p.numel() for p in model.parameters()) == result.parameters
-    for shown in ("last epoch", "best on test", "parameters", str(folder), "Next:", "Not to be compared"):
+    for shown in (
+        "last epoch",
+        "best on test",
+        "parameters",
+        str(folder),
+        "Next, five seeds: python train.py -m",
+        "Not to be compared",
+    ):
         assert shown in done.stdout
 
 

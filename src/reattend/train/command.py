@@ -46,6 +46,8 @@ def main() -> None:
 
 
 def _job(cfg: DictConfig) -> None:
+    from hydra.core.hydra_config import HydraConfig
+
     from reattend.config import read
     from reattend.data.archive import locate
 
@@ -57,16 +59,16 @@ def _job(cfg: DictConfig) -> None:
         # Imported here, because `train.py --help` answers without torch.
         from reattend.train.run import run
 
-        run(config)
+        run(config, HydraConfig.get().overrides.task)
     except ReattendError as error:
         print(error, file=sys.stderr)
-        record_failure(_describe(cfg), error)
+        record_failure(_command(), error)
     except Exception as error:
         traceback.print_exc()
-        record_failure(_describe(cfg), error)
+        record_failure(_command(), error)
 
 
-def _describe(cfg: DictConfig) -> str:
+def _command() -> str:
     from hydra.core.hydra_config import HydraConfig
 
-    return " ".join(HydraConfig.get().overrides.task) or "(no overrides)"
+    return " ".join(["python train.py", *HydraConfig.get().overrides.task])

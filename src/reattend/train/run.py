@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,8 +20,12 @@ from reattend.train.execute import Plan, execute, plan
 from reattend.train.summary import summary
 
 
-def run(config: RunConfig) -> Path:
+def run(config: RunConfig, overrides: Sequence[str]) -> Path:
     """Runs `config` unless it is finished, prints what came out, and returns the run's folder.
+
+    Args:
+        config: what to run.
+        overrides: of the command line that it comes from, for the next command.
 
     Raises:
         ReattendError: something a person can mend; the run's status says what.
@@ -36,7 +41,7 @@ def run(config: RunConfig) -> Path:
         _execute_in_subprocess(planned)
     else:
         execute(planned)
-    print(summary(read_result(planned.folder), config, planned.folder))
+    print(summary(read_result(planned.folder), config, planned.folder, overrides))
     return planned.folder
 
 

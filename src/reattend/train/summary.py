@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 from reattend.config.schema import RunConfig
@@ -15,13 +17,13 @@ _RULES = {
 }
 
 
-def summary(result: Result, config: RunConfig, folder: Path) -> str:
-    """Metrics by selection rule, cost, stamps, the folder and the next commands, as lines."""
+def summary(result: Result, config: RunConfig, folder: Path, overrides: Sequence[str]) -> str:
+    """Metrics by selection rule, settings, stamps, cost, the folder and the next command, as lines."""
     lines = [f"{result.attention} on {result.task}, seed {result.seed}"]
     lines += [f"  {_RULES[rule]:<19} {_selected(selected)}" for rule, selected in result.metrics.items()]
     if "best_on_test" in result.metrics:
         lines.append("  (protocol=published selects its best epoch on test; protocol=strict does not)")
-    lines += [f"  {stamp}" for stamp in _stamps(result)]
+    lines += [f"  {stamp}" for stamp in [*_settings(config), *_stamps(result)]]
     lines.append(
         f"  {result.parameters:,} parameters, {(result.flops or 0) / 1e6:,.1f} MFLOP a sample, {result.seconds:.1f} s,"
         f" peak memory {(result.peak_memory or 0) / 2**20:,.0f} MiB"
@@ -29,8 +31,23 @@ def summary(result: Result, config: RunConfig, folder: Path) -> str:
     lines.append(f"  {folder}")
     hint = logger_hint(config.logger, folder)
     lines += [f"  {hint}"] if hint else []
-    lines.append("Next: python scripts/report.py, or more seeds: python train.py -m search=seeds ...")
+    same = [shlex.quote(o.removeprefix("++")) for o in overrides if not o.startswith(("seed=", "search=", "rerun="))]
+    lines.append(f"Next, five seeds: {' '.join(['python train.py -m search=seeds', *same])}")
     return "\n".join(lines)
+
+
+def _settings(config: RunConfig) -> list[str]:
+    """Published settings that the attention takes, and whether they are the paper's or assumed."""
+    parts = config.attention.parts.values() or [config.attention]
+    used = {slot for part in parts for slot in part.options}
+    settings = []
+    if "recenter" in used:
+        settings.append(
+            f"beta {'starts at ' if config.beta.learnable else ''}{config.beta.value} ({config.beta.source})"
+        )
+    if "scaled_heads" in used:
+        settings.append(f"scales {config.scales.value} ({config.scales.source})")
+    return settings
 
 
 def _selected(selected: Selected) -> str:
