@@ -137,23 +137,6 @@ class HoldLease(pl.Callback):
         self.lease.check()
 
 
-class PlainProgress(pl.Callback):
-    """One line for each evaluation, for logs and pipes."""
-
-    def __init__(self, keep: KeepState) -> None:
-        self.keep = keep
-
-    def on_validation_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
-        """Prints epoch, metric and best so far."""
-        if trainer.is_global_zero:
-            value = float(trainer.callback_metrics[self.keep.metric])
-            print(
-                f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}  {self.keep.metric} {value:.4f}"
-                f"  best {self.keep.best['value']:.4f} (epoch {self.keep.best['epoch']})  {self.keep.elapsed:.0f} s",
-                flush=True,
-            )
-
-
 def model_weights(trainer: pl.Trainer) -> dict[str, Tensor]:
     """A copy on the CPU of the model's weights, without the task around it; whole on rank 0 under FSDP."""
     state = trainer.strategy.lightning_module_state_dict()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +11,6 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import RichProgressBar
 from pytorch_lightning.strategies import DDPStrategy, FSDPStrategy
 from torch import Tensor
 
@@ -22,9 +20,10 @@ from reattend.runs.lease import Lease
 from reattend.runs.metrics import FILE, MetricsFile
 from reattend.runs.result import Selected
 from reattend.tasks.supervised import SupervisedTask
-from reattend.train.callbacks import HoldLease, KeepState, PlainProgress, WriteMetrics, model_weights
+from reattend.train.callbacks import HoldLease, KeepState, WriteMetrics, model_weights
 from reattend.train.devices import accelerator
 from reattend.train.logger import make_loggers
+from reattend.train.progress import make_progress
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ def fit(
         callbacks=[*_callbacks(keep, lease), *more_callbacks],
         enable_checkpointing=False,
         enable_model_summary=False,
-        enable_progress_bar=_on_terminal(),
+        enable_progress_bar=False,
         use_distributed_sampler=False,
         log_every_n_steps=1,
     )
@@ -102,7 +101,7 @@ def _test(trainer: pl.Trainer, task: SupervisedTask, data: pl.LightningDataModul
 
 
 def _callbacks(keep: KeepState, lease: Lease | None) -> list[pl.Callback]:
-    callbacks: list[pl.Callback] = [WriteMetrics(), keep, RichProgressBar() if _on_terminal() else PlainProgress(keep)]
+    callbacks: list[pl.Callback] = [WriteMetrics(), keep, make_progress(keep)]
     if lease is not None:
         callbacks.append(HoldLease(lease))
     return callbacks
@@ -114,10 +113,6 @@ def _strategy(config: RunConfig) -> Any:
     if config.trainer.devices > 1:
         return DDPStrategy(process_group_backend="nccl" if torch.cuda.is_available() else "gloo")
     return "auto"
-
-
-def _on_terminal() -> bool:
-    return sys.stdout.isatty()
 
 
 def _quieten_lightning() -> None:
