@@ -137,9 +137,10 @@ class MultiHeadAttention(Mixer):
     def _precision(self, q: Tensor, v: Tensor) -> Iterator[torch.dtype]:
         """The type of the values that the kernel works in.
 
-        Keys that only the query's shift is to recentre need logits in float32, and q / sigma^2 leaves float16's range.
+        Keys that only the query's shift is to recentre need logits in float32. So does q / sigma^2, which leaves
+        float16's range, and of which bfloat16 keeps no digits where the queries are many sigma from the keys' mean.
         """
-        wide = self.recenter is not None and (self.spec.causal or (self.recenter.std and v.dtype == torch.float16))
+        wide = self.recenter is not None and (self.spec.causal or self.recenter.std)
         if wide and v.dtype != q.dtype:
             with torch.autocast(q.device.type, enabled=False):
                 yield q.dtype

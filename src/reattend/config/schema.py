@@ -119,6 +119,7 @@ class TaskConfig:
     published: Mapping[str, PublishedValue]
     quick: Mapping[str, Count] = field(default_factory=dict)
     archive: Literal["uea", "ucr", "tser"] | None = None
+    weight_decay: NonNegative = 0.0
 
 
 @dataclass(frozen=True)

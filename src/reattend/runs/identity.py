@@ -56,6 +56,7 @@ IGNORED = (
     "task.dims",
     "task.dims_source",
     "task.lr",
+    "task.weight_decay",
     "task.published",
     "task.quick",
     "scale.epochs",

@@ -58,10 +58,18 @@ class SoftmaxKernel(Kernel):
         return F.dropout(weights, dropout) @ v
 
     def _softmax(self, q: Tensor, k: Tensor, visible: Tensor | None) -> Tensor:
-        logits = (q / math.sqrt(self.head_dim)) @ k.mT
+        logits = self._logits(q, k)
         if visible is not None:
             logits = logits.masked_fill(~visible, -math.inf)
-        return logits.softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32)).to(logits.dtype)
+        return logits.softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32)).to(q.dtype)
+
+    def _logits(self, q: Tensor, k: Tensor) -> Tensor:
+        q = q / math.sqrt(self.head_dim)
+        if q.dtype != torch.float16:
+            return q @ k.mT
+        # Features of 120 give logits beyond float16's range, as the fused call knows too.
+        with torch.autocast(q.device.type, enabled=False):
+            return q.float() @ k.mT.float()
 
     def weights(self, q: Tensor, k: Tensor, key_mask: Tensor | None = None) -> Tensor:
         if key_mask is None:
