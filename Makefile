@@ -24,6 +24,7 @@ slow: $(READY)
 
 $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("reattend needs Python 3.11 or newer, this is " + sys.version) if sys.version_info < (3, 11) else None'
+	@echo "Setting up $(VENV): some gigabytes, a few minutes."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .

@@ -85,3 +85,20 @@ def test_killed_in_mid_epoch_and_between_epochs(unbroken: Path, tmp_path: Path) 
     done = subprocess.run(command(tmp_path), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert_same(run_folder(tmp_path), unbroken)
+
+
+@pytest.mark.slow
+def test_killed_again_and_again_wherever_it_is(unbroken: Path, tmp_path: Path) -> None:
+    """Kills fall into start-up, epochs, evaluations, the final test and the writing of the result."""
+    for attempt in range(40):
+        started = subprocess.Popen(command(tmp_path), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            started.wait(timeout=4 + 0.25 * attempt)
+        except subprocess.TimeoutExpired:
+            started.kill()
+            started.wait()
+        else:
+            assert started.returncode == 0
+            break
+    assert attempt > 0, "no kill came in time"
+    assert_same(run_folder(tmp_path), unbroken)

@@ -109,6 +109,13 @@ class SupervisedTask(pl.LightningModule, ABC):
             culprit = first_nonfinite_gradient(self.model)
             raise NonFiniteError("the gradient norm", float(norm), self.current_epoch, self.global_step, culprit)
 
+    def check_parameters(self) -> None:
+        """Raises `NonFiniteError` if an update has left a parameter that is not finite."""
+        for name, parameter in self.model.named_parameters():
+            if not torch.isfinite(parameter).all():
+                culprit = f"the optimiser's update of {name}"
+                raise NonFiniteError("a parameter", float("nan"), self.current_epoch, self.global_step, culprit)
+
     def on_validation_epoch_start(self) -> None:
         """Forgets the last evaluation."""
         self._metrics(self.split).reset()

@@ -68,15 +68,15 @@ class KeepState(pl.Callback):
         accumulating = progress.current.ready % trainer.accumulate_grad_batches
         if not progress.is_last_batch and not accumulating:
             self.position = progress.current.ready
-            self._save_if_due(trainer)
+            self._save_if_due(trainer, task)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
         """Saves when it is time, and always at the end of training."""
         self.position = 0
         if trainer.current_epoch + 1 == trainer.max_epochs:
-            self._save(trainer)
+            self._save(trainer, task)
         else:
-            self._save_if_due(trainer)
+            self._save_if_due(trainer, task)
 
     def state_dict(self) -> dict[str, Any]:
         """The best epoch so far, the position in the epoch and the time spent."""
@@ -93,12 +93,15 @@ class KeepState(pl.Callback):
         self.position = state_dict["position"]
         self.seconds_before, self.started = state_dict["seconds"], time.monotonic()
 
-    def _save_if_due(self, trainer: pl.Trainer) -> None:
+    def _save_if_due(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
         due = trainer.strategy.broadcast(time.monotonic() - self.saved >= self.seconds)
         if due:
-            self._save(trainer)
+            self._save(trainer, task)
 
-    def _save(self, trainer: pl.Trainer) -> None:
+    def _save(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+        assert isinstance(task, SupervisedTask)
+        # The checkpoint before stays the last good one.
+        task.check_parameters()
         with replace_checkpoint(self.path, self.fingerprint) as partial:
             trainer.save_checkpoint(partial)
         self.saved = time.monotonic()

@@ -64,12 +64,10 @@ class SoftmaxKernel(Kernel):
         return logits.softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32)).to(q.dtype)
 
     def _logits(self, q: Tensor, k: Tensor) -> Tensor:
-        q = q / math.sqrt(self.head_dim)
-        if q.dtype != torch.float16:
-            return q @ k.mT
-        # Features of 120 give logits beyond float16's range, as the fused call knows too.
+        if q.dtype == torch.float16:  # Features of 120 give logits beyond its range; the fused call knows this too.
+            q, k = q.float(), k.float()
         with torch.autocast(q.device.type, enabled=False):
-            return q.float() @ k.mT.float()
+            return (q / math.sqrt(self.head_dim)) @ k.mT
 
     def weights(self, q: Tensor, k: Tensor, key_mask: Tensor | None = None) -> Tensor:
         if key_mask is None:
