@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from reattend.attention.feature_maps.elu_plus_one import EluPlusOne
 from reattend.attention.naive import multihead as naive
 
 COMBINATIONS = [
@@ -66,6 +67,27 @@ def test_a_linear_query_far_below_zero_is_still_right(build: Any, errors_to_twin
     assert backward < 1e-3
 
 
+def test_linear_keys_far_below_zero_keep_their_weights(build: Any, errors_to_twin: Any) -> None:
+    mixer = build({"kernel": "linear"}, dtype=torch.float32)
+    with torch.no_grad():
+        mixer.qkv.bias[8:16] = -30.0  # elu(x) + 1 by way of elu(x) = exp(x) - 1 is zero here.
+        mixer.qkv.weight[8:16] *= 4.0
+    forward, backward = errors_to_twin(mixer, torch.randn(2, 9, 8))
+    assert forward < 1e-4
+    assert backward < 1e-3
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_elu_plus_one_keeps_its_digits_below_zero(dtype: torch.dtype) -> None:
+    x = torch.tensor([-80.0, -17.5, -6.5, -1.0, -0.0, 0.0, 0.5, 90.0], dtype=dtype, requires_grad=True)
+    features = EluPlusOne()(x)
+    (slope,) = torch.autograd.grad(features.sum(), x)
+    exact = torch.where(x >= 0, x.double() + 1, x.double().exp()).detach()
+    unit = torch.finfo(dtype).eps
+    assert torch.allclose(features.double(), exact, rtol=unit, atol=0)
+    assert torch.allclose(slope.double(), torch.where(x >= 0, 1.0, exact), rtol=unit, atol=0)
+
+
 def test_a_linear_normaliser_of_zero_gives_zero(build: Any) -> None:
     mixer = build({"kernel": "linear"}, dtype=torch.float32)
     with torch.no_grad():
@@ -87,7 +109,7 @@ def test_keys_of_mean_10_and_spread_a_tenth(
 ) -> None:
     options = {"recenter": {"beta": 1.0, "std": std}, "kernel": {"name": "softmax", "fused": fused}}
     mixer = build(options, dim=16, length=40, dtype=torch.float32, causal=causal)
-    x = torch.randn(2, 40, 16)
+    x = torch.randn(6, 40, 16)
     near = queries == "about the keys' mean"
     with torch.no_grad():
         orthogonal = torch.linalg.qr(torch.randn(16, 16))[0]

@@ -110,13 +110,46 @@ def test_features_that_are_constant_over_the_keys(build: Any, errors_to_twin: An
     assert backward < 1e-3
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("length", [1000, 4099])
-def test_a_constant_feature_is_seen_through_the_rounding_of_its_mean(causal: bool, length: int) -> None:
+@pytest.mark.parametrize("length", [100, 4099])
+@pytest.mark.parametrize("units", [0, 1])
+@pytest.mark.parametrize("pad", [False, True])
+def test_a_constant_feature_is_seen_through_rounding(
+    dtype: torch.dtype, causal: bool, length: int, units: int, pad: bool
+) -> None:
     recenter = Recenter(MixerSpec(8, 1, length, causal=causal), std=True)
-    constants = torch.tensor([0.1, 1 / 3, 123.456, 1e-5, 0.7, -9.87, 1e4 / 7, 0.9])
-    q, _ = recenter(torch.ones(1, 1, length, 8), constants.expand(1, 1, length, 8), None, (0,), True)
-    assert not q.any()
+    constants = torch.tensor([0.1, 1 / 3, 123.456, 1e-5, 0.7, -9.87, 1e4 / 7, 0.9], dtype=dtype)
+    k = constants.repeat(1, 1, length, 1)
+    if units:  # The same product in two places of a matrix need not round to the same last digit.
+        k[:, :, 1::3] = torch.nextafter(k[:, :, 1::3], torch.tensor(torch.inf, dtype=dtype))
+    real = torch.rand(1, length, generator=torch.Generator().manual_seed(0)) < 0.7 if pad else None
+    for shift_invariant in (True,) if causal else (True, False):
+        q, _ = recenter(torch.ones_like(k), k, real, (0,), shift_invariant)
+        assert not q.any()
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 3e-7), (torch.float64, 1e-11)])
+@pytest.mark.parametrize("start", [0.0, 1e4])
+def test_prefix_moments_keep_their_digits(dtype: torch.dtype, tolerance: float, start: float) -> None:
+    k = 1000 + 0.9 * torch.randn(1, 1, 4099, 2, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    k[:, :, 0] += start  # As a start token's key may be far from the others.
+    q, _ = Recenter(MixerSpec(2, 1, 4099, causal=True), std=True)(torch.zeros_like(k), k, None, (0,), True)
+    for t in (1, 7, 500, 4098):
+        past = k[:, :, : t + 1].double()
+        exact = -past.mean(2) / past.var(2, unbiased=False)
+        assert torch.allclose(q[:, :, t].double(), exact, rtol=tolerance, atol=0)
+
+
+def test_a_constant_feature_changes_no_causal_output(build: Any) -> None:
+    mixer = build({"recenter": {"std": True}}, length=200, causal=True)
+    x = torch.randn(1, 200, 8, dtype=torch.float64)
+    with torch.no_grad():
+        mixer.qkv.weight[8] = 0.0
+        mixer.qkv.bias[8] = 0.0
+        without = mixer(x)
+        mixer.qkv.bias[8] = 0.1
+        assert torch.allclose(mixer(x), without, rtol=0, atol=1e-12)
 
 
 def test_a_small_spread_on_a_large_mean_is_not_constant(build: Any, errors_to_twin: Any) -> None:

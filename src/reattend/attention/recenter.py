@@ -112,12 +112,15 @@ def _prefix_moments(k: Tensor, real: Tensor | None, std: bool) -> tuple[Tensor, 
     keys = k.double()
     weight = torch.ones_like(keys[:, :1, :, :1]) if real is None else real.double()
     count = weight.cumsum(2).clamp(min=1)
+    # Counted from the first real key, a constant feature's mean has no rounding error that looks like a spread.
+    first = keys.detach().take_along_dim(weight.argmax(2, keepdim=True), 2)
+    keys = keys - first
     mean = (keys * weight).cumsum(2) / count
     if not std:
-        return mean.to(k.dtype), None
+        return (first + mean).to(k.dtype), None
     mean_before = torch.cat([torch.zeros_like(mean[:, :, :1]), mean[:, :, :-1]], dim=2)
     deviations = ((keys - mean_before).square() * (weight * (count - 1) / count)).cumsum(2)
-    return mean.to(k.dtype), deviations / count
+    return (first + mean).to(k.dtype), deviations / count
 
 
 def _is_constant(variance: Tensor, mean: Tensor, dtype: torch.dtype) -> Tensor:

@@ -8,14 +8,16 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from rich.console import Console
 from rich.table import Table
 
 from reattend.attention import MixerSpec
-from reattend.config import build_mixer_factory, check_run, compose, normalise_overrides, read
+from reattend.config import build_mixer_factory, check_overrides, check_run, compose, normalise_overrides, read
 from reattend.config.binding import bind_dataclass
+from reattend.config.limits import Count
 from reattend.config.problems import refuse
 from reattend.efficiency.framework import bare_seconds, framework_seconds
 from reattend.efficiency.mixers import build_all, forward_backward
@@ -30,17 +32,25 @@ python scripts/measure.py mixers [attention=softmax,bn,sh,bn_sh] [length=4096] [
 python scripts/measure.py framework [rounds=5] [any override]: seconds per epoch and per evaluation, as ratios to a bare
     PyTorch loop"""
 UNFUSED = "softmax, unfused"
+Own = TypeVar("Own", "Shape", "Repetition")
 
 
 @dataclass(frozen=True)
 class Shape:
     """What layers are measured at."""
 
-    length: int = 4096
-    dim: int = 64
-    heads: int = 2
-    batch_size: int = 4
-    rounds: int = 10
+    length: Count = 4096
+    dim: Count = 64
+    heads: Count = 2
+    batch_size: Count = 4
+    rounds: Count = 10
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """How often a run is measured against a bare loop."""
+
+    rounds: Count = 5
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -61,12 +71,10 @@ def main(arguments: Sequence[str]) -> None:
 
 def measure_mixers(arguments: Sequence[str]) -> Table:
     """Seconds of each attention and its ratio to fused softmax in the same round; scales alternate 1, 2 by default."""
-    own = {name: value for name, value in map(_split, arguments) if name in Shape.__dataclass_fields__}
-    names = dict(map(_split, arguments)).get("attention", "softmax,bn,sh,bn_sh").split(",")
-    problems: list[str] = []
-    shape = bind_dataclass(Shape, {name: _number(value) for name, value in own.items()}, "", problems)
-    refuse(problems, USAGE)
-    rest = [argument for argument in arguments if _split(argument)[0] not in {*own, "attention"}]
+    shape, rest = _own(Shape, arguments)
+    names = dict(map(_split, rest)).get("attention", "softmax,bn,sh,bn_sh").split(",")
+    rest = [argument for argument in rest if _split(argument)[0] != "attention"]
+    check_overrides(rest)
     scales = [1 + head % 2 for head in range(shape.heads)]
     common = [
         f"backbone.options.dim={shape.dim}",
@@ -95,17 +103,17 @@ def measure_mixers(arguments: Sequence[str]) -> Table:
 
 def measure_framework(arguments: Sequence[str]) -> Table:
     """Seconds per epoch and evaluation of a run and of a bare loop, alternating."""
-    rounds = int(dict(map(_split, arguments)).get("rounds", "5"))
-    rest = normalise_overrides([argument for argument in arguments if _split(argument)[0] != "rounds"])
+    repetition, rest = _own(Repetition, arguments)
+    check_overrides(rest)
     table = Table(title="")
     with tempfile.TemporaryDirectory() as scratch:
-        config = read(compose([f"outputs={scratch}", "recipe.epochs=10", "trainer=cpu", *rest]))
+        config = read(compose([f"outputs={scratch}", "recipe.epochs=10", "trainer=cpu", *normalise_overrides(rest)]))
         check_run(config)
         prepare_cpu(config.trainer)
         planned = plan(config)
         bare_seconds(planned)
         measured: dict[str, list[tuple[float, float]]] = {"bare loop": [], "reattend": []}
-        for index in range(rounds):
+        for index in range(repetition.rounds):
             for name, seconds in (
                 ("bare loop", bare_seconds(planned)),
                 ("reattend", framework_seconds(planned, Path(scratch, str(index)))),
@@ -142,5 +150,14 @@ def _split(argument: str) -> tuple[str, str]:
     return key, value
 
 
+def _own(kind: type[Own], arguments: Sequence[str]) -> tuple[Own, list[str]]:
+    """The command's own arguments, checked, and the rest, which are overrides."""
+    own = {name: _number(value) for name, value in map(_split, arguments) if name in kind.__dataclass_fields__}
+    problems: list[str] = []
+    bound = bind_dataclass(kind, own, "", problems)
+    refuse(problems, USAGE)
+    return bound, [argument for argument in arguments if _split(argument)[0] not in own]
+
+
 def _number(text: str) -> int | str:
-    return int(text) if text.isdecimal() else text
+    return int(text) if text.removeprefix("-").isdecimal() else text

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 
-from reattend.config import normalise_overrides
+from reattend.config import check_overrides, normalise_overrides
 from reattend.errors import ReattendError, nearest
 from reattend.tables.report import report
 from reattend.tables.table import load_table, table_names
@@ -26,7 +26,9 @@ def _print(arguments: Sequence[str]) -> None:
     own = {"table", "rows", "columns"}
     pairs = [argument.partition("=") for argument in arguments]
     chosen = {key: value for key, _, value in pairs if key in own}
-    extra = normalise_overrides([argument for argument in arguments if argument.partition("=")[0] not in own])
+    rest = [argument for argument in arguments if argument.partition("=")[0] not in own]
+    check_overrides(rest)
+    extra = normalise_overrides(rest)
     if "table" not in chosen:
         raise ReattendError(f"Which table? table=<name> with one of: {', '.join(table_names())}.")
     table = load_table(chosen["table"])

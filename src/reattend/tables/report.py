@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rich.table import Table as RichTable
 
-from reattend.config import ConfigError
+from reattend.config.groups import group_defaults, members
 from reattend.runs.result import Result
 from reattend.tables.results import Cell, collect
 from reattend.tables.table import Table
@@ -35,11 +35,10 @@ def report(table: Table, rows: Sequence[str], columns: Sequence[str], extra: Seq
     """
     tables, remarks, missing = [], [], []
     for column in columns:
-        try:
-            cells = [collect(table, row, column, extra) for row in rows]
-        except ConfigError:
+        if not _exists(table.columns[column].overrides):
             missing.append(f"{column}: {' '.join(table.columns[column].overrides)} does not exist yet")
             continue
+        cells = [collect(table, row, column, extra) for row in rows]
         if not any(cell.results for cell in cells):
             missing.append(f"{column}: no finished run; {_command(cells[0])}")
             continue
@@ -48,6 +47,12 @@ def report(table: Table, rows: Sequence[str], columns: Sequence[str], extra: Seq
         remarks += _stamps([result for cell in cells for result in cell.results])
     remarks += _sources(table, columns)
     return Report(tables, list(dict.fromkeys(remarks + missing)))
+
+
+def _exists(overrides: Sequence[str]) -> bool:
+    """Whether the members that a column chooses are there."""
+    choices = dict(override.split("=", 1) for override in overrides)
+    return all(choices[group] in members(group) for group in choices if group in group_defaults())
 
 
 def _column_table(table: Table, column: str, cells: Sequence[Cell]) -> RichTable:

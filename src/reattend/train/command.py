@@ -29,6 +29,8 @@ def main() -> None:
     sys.path.insert(0, os.getcwd())
     try:
         check_overrides([*flags, *overrides])
+        if not _only_shows(flags):
+            _check_writable(overrides)
     except ReattendError as error:
         print(error, file=sys.stderr)
         sys.exit(2)
@@ -43,6 +45,24 @@ def main() -> None:
             for failure in failures:
                 print(f"  {failure}", file=sys.stderr)
         sys.exit(1 if multirun else 2)
+
+
+def _only_shows(flags: list[str]) -> bool:
+    return bool({"--help", "-h", "--hydra-help", "--version", "--cfg", "-c", "--info", "-i"} & set(flags))
+
+
+def _check_writable(overrides: list[str]) -> None:
+    """Makes the folder for runs, which Hydra would answer with a traceback if it cannot."""
+    given = [value for key, _, value in (override.partition("=") for override in overrides) if key == "outputs"]
+    folder = Path(given[-1] if given else "outputs")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ReattendError(
+            f"outputs={folder} cannot be made: {error.strerror}. Choose another with outputs=."
+        ) from None
+    if not os.access(folder, os.W_OK):
+        raise ReattendError(f"outputs={folder} is not writable. Choose another with outputs=.")
 
 
 def _job(cfg: DictConfig) -> None:

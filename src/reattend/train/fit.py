@@ -120,5 +120,7 @@ def _quieten_lightning() -> None:
     # Data lies in memory: more worker processes would only copy it.
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
     warnings.filterwarnings("ignore", message=".*GPU available but not used.*")
+    # The sampler resumes; Lightning looks for that in the loader.
+    warnings.filterwarnings("ignore", message=".*your dataloader is not resumable.*")
     # Of Lightning and torch among themselves.
     warnings.filterwarnings("ignore", message=".*LeafSpec.*is deprecated.*")
