@@ -10,6 +10,10 @@ class ReattendError(Exception):
     """Something outside the code is wrong: an option, a file, a run folder. The message says what to do next."""
 
 
+class RunInterruptedError(ReattendError):
+    """A person or the machine's scheduler ended the run."""
+
+
 def nearest(word: str, choices: Iterable[str]) -> str:
     """ " Did you mean 'x'?" for the valid choice most like `word`, or "" if none is near."""
     found = difflib.get_close_matches(word, list(choices), n=1, cutoff=0.5)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from reattend.runs.lease import Lease
 from reattend.runs.metrics import read_metrics
 from reattend.runs.result import read_result
 from reattend.runs.status import read_status
-from tests.commands.conftest import Train, run_folders
+from tests.commands.conftest import ROOT, SMALL, Train, run_folders
 
 
 def test_a_run_leaves_a_complete_result_and_a_loadable_model(train: Train, tmp_path: Path) -> None:
@@ -124,6 +126,48 @@ def test_a_checkpoint_that_is_not_this_runs_is_refused(train: Train, tmp_path: P
     assert "last.ckpt" in done.stderr
     assert "rerun=true" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("damage", ["result.json", "model_best.pt"])
+def test_a_finished_run_that_lost_a_file_is_made_whole_from_its_checkpoint(
+    train: Train, tmp_path: Path, damage: str
+) -> None:
+    assert train().returncode == 0
+    (folder,) = run_folders(tmp_path)
+    before = read_result(folder)
+    if damage == "result.json":
+        (folder / damage).write_bytes((folder / damage).read_bytes()[:100])
+    else:
+        (folder / damage).unlink()
+    done = train()
+    assert done.returncode == 0, done.stderr
+    assert damage in done.stdout
+    assert "goes on from its last checkpoint" in done.stdout
+    assert read_result(folder).metrics == before.metrics
+    assert reattend.load(folder, "best")
+
+
+def test_a_signal_ends_a_sweep_with_a_word_and_a_code(tmp_path: Path) -> None:
+    arguments = [*SMALL, "recipe.epochs=500", f"outputs={tmp_path}", "-m", "seed=0,1"]
+    started = subprocess.Popen(
+        [sys.executable, str(ROOT / "train.py"), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert started.stdout is not None
+    assert any("epoch 4/" in line for line in started.stdout)
+    started.terminate()
+    _, stderr = started.communicate(timeout=120)
+    assert started.returncode == 130
+    assert "was interrupted; the same command goes on" in stderr
+    assert "Traceback" not in stderr
+    (folder,) = run_folders(tmp_path)
+    status = read_status(folder)
+    assert status is not None
+    assert status.error is not None
+    assert status.error["type"] == "RunInterruptedError"
 
 
 def test_rerun_gets_past_a_damaged_checkpoint(train: Train, tmp_path: Path) -> None:

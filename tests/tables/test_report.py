@@ -85,12 +85,14 @@ def test_quick_results_are_stamped(tmp_path: Path) -> None:
     assert "not comparable" not in text(tmp_path)
 
 
-def test_a_damaged_result_is_named(tmp_path: Path) -> None:
+def test_a_damaged_result_is_named_and_the_others_are_shown(tmp_path: Path) -> None:
     finished(tmp_path, 0.98, 0)
     (path,) = tmp_path.rglob("result.json")
     path.write_text(path.read_text()[:100])
-    with pytest.raises(ReattendError, match=r"result\.json"):
-        text(tmp_path)
+    finished(tmp_path, 0.99, 1)
+    shown = text(tmp_path)
+    assert f"{path} is cut off" in shown
+    assert "99.00 (1)" in shown
 
 
 def test_every_table_reads_and_names_rows_and_columns_that_exist() -> None:

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from reattend.attention import Capabilities, MultiHeadAttention
 from reattend.config import RunConfig, compose, read
+from reattend.errors import ReattendError
+from reattend.runs.metrics import read_metrics
 from reattend.runs.result import Result, read_result
 from reattend.train.execute import execute, plan
 
@@ -64,6 +67,26 @@ def test_attentions_of_one_seed_start_from_the_same_weights_and_see_the_same_dat
 def test_learns_the_rule_of_the_stand_in(tmp_path: Path) -> None:
     result = trained(tmp_path, "recipe.epochs=30")
     assert result.metrics["last"].metrics["test/accuracy"] > 3 / 9
+
+
+@pytest.mark.parametrize(("epochs", "evaluated"), [(1, [1]), (3, [2, 3])])
+def test_the_last_epoch_is_evaluated_whatever_the_interval(tmp_path: Path, epochs: int, evaluated: list[int]) -> None:
+    result = trained(tmp_path, f"recipe.epochs={epochs}", "recipe.eval_every_epochs=2")
+    (path,) = tmp_path.rglob("metrics.csv")
+    assert [row.epoch for row in read_metrics(path) if row.metric == "test/accuracy"] == evaluated
+    last, best = result.metrics["last"], result.metrics["best_on_test"]
+    assert last.epoch == epochs
+    assert best.metrics["test/accuracy"] >= last.metrics["test/accuracy"]
+
+
+def test_a_mixer_that_lets_padding_in_is_refused_on_padded_series(tmp_path: Path) -> None:
+    def leaky(cls: type, **options: object) -> Capabilities:
+        return Capabilities(padding_mask=False)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MultiHeadAttention, "capabilities", classmethod(leaky))
+        with pytest.raises(ReattendError, match="padding_mask=False"):
+            plan(config(tmp_path))
 
 
 def test_bfloat16_trains_and_is_another_run(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from reattend.errors import ReattendError
 from reattend.runs.files import read_json, write_json
+from reattend.runs.status import read_status
 
 FILE = "result.json"
 VERSION = 1
@@ -37,7 +38,7 @@ class Result:
         parameters: number of trained parameters.
         flops: forward pass of one sample, 2 per multiply-add; None where it cannot be counted.
         training_flops: forward and backward pass of one sample.
-        seconds: time in training and evaluation, over all attempts.
+        seconds: time in training and the evaluations during it, over all attempts.
         peak_memory: bytes, on the device; on a CPU of the process.
         device: what `seconds` and `peak_memory` were measured on.
         versions: of Python and packages.
@@ -95,6 +96,19 @@ class Result:
             )
         entries["metrics"] = {rule: Selected(**selected) for rule, selected in entries["metrics"].items()}
         return cls(**entries)
+
+
+def unfinished(folder: Path) -> str | None:
+    """What a run lacks of being finished: its status, a whole result, both models; None if nothing."""
+    status = read_status(folder)
+    if status is None or status.state != "done":
+        return "it is not done"
+    try:
+        read_result(folder)
+    except ReattendError as error:
+        return str(error).partition(";")[0]
+    missing = [name for name in ("model_last.pt", "model_best.pt") if not (folder / name).exists()]
+    return f"{folder / missing[0]} is missing" if missing else None
 
 
 def write_result(folder: Path, result: Result) -> None:

@@ -39,6 +39,7 @@ def report(table: Table, rows: Sequence[str], columns: Sequence[str], extra: Seq
             missing.append(f"{column}: {' '.join(table.columns[column].overrides)} does not exist yet")
             continue
         cells = [collect(table, row, column, extra) for row in rows]
+        remarks += [told for cell in cells for told in cell.damaged]
         if not any(cell.results for cell in cells):
             missing.append(f"{column}: no finished run; {_command(cells[0])}")
             continue

@@ -75,7 +75,7 @@ class SupervisedTask(pl.LightningModule, ABC):
         if not torch.isfinite(value):
             torch.manual_seed(derive(self.seed, "dropout", self.current_epoch, batch_idx, self.global_rank))
             culprit = first_nonfinite_module(self.model, lambda: self._micro_batch_loss(batch))
-            raise NonFiniteError("the loss", float(value), self.current_epoch, self.global_step, culprit)
+            raise NonFiniteError("the loss", float(value), self.current_epoch + 1, self.global_step, culprit)
         self.train_loss.update(value, batch["weight"].sum())
         return loss
 
@@ -107,14 +107,14 @@ class SupervisedTask(pl.LightningModule, ABC):
         # Under float16 the gradient scaler skips such a step and lowers its factor: that is no failure.
         if self.trainer.precision != "16-mixed" and not torch.isfinite(norm):
             culprit = first_nonfinite_gradient(self.model)
-            raise NonFiniteError("the gradient norm", float(norm), self.current_epoch, self.global_step, culprit)
+            raise NonFiniteError("the gradient norm", float(norm), self.current_epoch + 1, self.global_step, culprit)
 
     def check_parameters(self) -> None:
         """Raises `NonFiniteError` if an update has left a parameter that is not finite."""
         for name, parameter in self.model.named_parameters():
             if not torch.isfinite(parameter).all():
                 culprit = f"the optimiser's update of {name}"
-                raise NonFiniteError("a parameter", float("nan"), self.current_epoch, self.global_step, culprit)
+                raise NonFiniteError("a parameter", float("nan"), self.current_epoch + 1, self.global_step, culprit)
 
     def on_validation_epoch_start(self) -> None:
         """Forgets the last evaluation."""

@@ -13,6 +13,8 @@ from reattend.runs.checkpoints import replace_checkpoint
 from reattend.runs.lease import Lease
 from reattend.tasks.supervised import SupervisedTask
 
+CHECKPOINT = "last.ckpt"
+
 
 class KeepState(pl.Callback):
     """Checkpoints a run so that it can be taken up again at any step, with the best epoch's weights inside.
@@ -42,7 +44,7 @@ class KeepState(pl.Callback):
     @property
     def path(self) -> Path:
         """Where the checkpoint lies."""
-        return self.folder / "last.ckpt"
+        return self.folder / CHECKPOINT
 
     @property
     def elapsed(self) -> float:
@@ -64,6 +66,9 @@ class KeepState(pl.Callback):
 
     def on_train_batch_end(self, trainer: pl.Trainer, task: pl.LightningModule, *args: Any) -> None:
         """Saves in mid-epoch when it is time; the end of an epoch has its own hook."""
+        if trainer.current_epoch + 1 == trainer.max_epochs:
+            # The last epoch is evaluated whatever the interval: it is one that may be the best.
+            trainer.check_val_every_n_epoch = 1
         progress = trainer.fit_loop.epoch_loop.batch_progress
         accumulating = progress.current.ready % trainer.accumulate_grad_batches
         if not progress.is_last_batch and not accumulating:

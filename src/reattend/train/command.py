@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import hydra
 
 from reattend.config import check_overrides, config_dir, normalise_overrides, split_flags
-from reattend.errors import ReattendError
+from reattend.errors import ReattendError, RunInterruptedError
 from reattend.runs.sweep import FAILURES, collected_failures, record_failure
 
 if TYPE_CHECKING:
@@ -37,13 +37,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.environ[FAILURES] = str(Path(folder, "failures"))
         job = hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="train")(_job)
-        job()
-        failures = collected_failures()
+        try:
+            job()
+        except KeyboardInterrupt:
+            print("Interrupted; the same command goes on.", file=sys.stderr)
+            sys.exit(130)
+        finally:
+            failures = collected_failures()
+            if multirun and failures:
+                print(f"\n{len(failures)} run(s) failed:", file=sys.stderr)
+                for failure in failures:
+                    print(f"  {failure}", file=sys.stderr)
     if failures:
-        if multirun:
-            print(f"\n{len(failures)} run(s) failed:", file=sys.stderr)
-            for failure in failures:
-                print(f"  {failure}", file=sys.stderr)
         sys.exit(1 if multirun else 2)
 
 
@@ -83,6 +88,8 @@ def _job(cfg: DictConfig) -> None:
     except ReattendError as error:
         print(error, file=sys.stderr)
         record_failure(_command(), error)
+        if isinstance(error, RunInterruptedError):
+            sys.exit(130)  # and no further run of a sweep is started
     except Exception as error:
         traceback.print_exc()
         record_failure(_command(), error)

@@ -13,19 +13,19 @@ import torch
 from torch import nn
 
 from reattend.backbones import build_backbone
-from reattend.config import build, locate, to_dict
+from reattend.config import build, build_mixer_factory, locate, to_dict
 from reattend.config.revisions import revisions
 from reattend.config.schema import RunConfig
 from reattend.data import TimeSeriesData
 from reattend.efficiency.flops import count_flops
-from reattend.errors import ReattendError
+from reattend.errors import ReattendError, RunInterruptedError
 from reattend.runs.environment import commit_label, write_environment
 from reattend.runs.files import write_json
 from reattend.runs.identity import fingerprint, run_folder
 from reattend.runs.lease import Lease, LeaseLost
 from reattend.runs.load import save_model
-from reattend.runs.result import Result, write_result
-from reattend.runs.status import mark, read_status
+from reattend.runs.result import Result, unfinished, write_result
+from reattend.runs.status import mark
 from reattend.seeding import derive
 from reattend.tasks.supervised import SupervisedTask
 from reattend.train.devices import accelerator, prepare_cpu
@@ -56,6 +56,11 @@ def plan(config: RunConfig) -> Plan:
         raise ReattendError(
             f"{config.task.dataset} is a {data.kind} set, {config.task.name} learns {task.kind}: choose another set, or"
             " another task (python scripts/list.py task)."
+        )
+    if data.test.padding_mask is not None and not build_mixer_factory(config).capabilities.padding_mask:
+        raise ReattendError(
+            f"{config.task.name} has padded series, and attention={config.attention.name} does not keep padding out"
+            " (its capabilities say padding_mask=False)."
         )
     plain = to_dict(config)
     name = fingerprint(plain, data.checksum, revisions(config))
@@ -137,8 +142,7 @@ def _train(planned: Plan, lease: Lease | None) -> tuple[SupervisedTask, Trained]
 @contextlib.contextmanager
 def _status(folder: Path) -> Iterator[bool]:
     """Keeps the folder's status around the block; yields whether another process finished the run meanwhile."""
-    before = read_status(folder)
-    if before is not None and before.state == "done":
+    if unfinished(folder) is None:
         yield True
         return
     mark(folder, "running")
@@ -146,6 +150,10 @@ def _status(folder: Path) -> Iterator[bool]:
         yield False
     except LeaseLost:
         raise  # The folder, its status included, belongs to another process now.
+    except (KeyboardInterrupt, SystemExit) as signal:  # Lightning leaves with SystemExit on both signals.
+        interruption = RunInterruptedError(f"The run in {folder} was interrupted; the same command goes on with it.")
+        mark(folder, "failed", interruption)
+        raise interruption from signal
     except Exception as error:
         mark(folder, "failed", error)
         raise

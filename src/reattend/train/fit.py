@@ -116,7 +116,8 @@ def _strategy(config: RunConfig) -> Any:
 
 
 def _quieten_lightning() -> None:
-    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
+    for name in ("pytorch_lightning", "lightning.fabric", "lightning_fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     # Data lies in memory: more worker processes would only copy it.
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
     warnings.filterwarnings("ignore", message=".*GPU available but not used.*")

@@ -13,9 +13,11 @@ from pathlib import Path
 from reattend.config import check_run, to_dict
 from reattend.config.schema import RunConfig
 from reattend.errors import ReattendError
+from reattend.runs.checkpoints import check_checkpoint
 from reattend.runs.lease import Lease
-from reattend.runs.result import read_result
+from reattend.runs.result import read_result, unfinished
 from reattend.runs.status import read_status
+from reattend.train.callbacks import CHECKPOINT
 from reattend.train.execute import Plan, execute, plan
 from reattend.train.summary import summary
 
@@ -32,10 +34,14 @@ def run(config: RunConfig, overrides: Sequence[str]) -> Path:
     """
     check_run(config)
     planned = plan(config)
-    status = read_status(planned.folder)
-    if config.rerun and planned.folder.exists():
+    lacking = unfinished(planned.folder)
+    if config.rerun and (lacking is None or not _can_go_on(planned)):
         _set_aside(planned.folder)
-    if status is not None and status.state == "done" and not config.rerun:
+        lacking = "it is repeated"
+    status = read_status(planned.folder)
+    if lacking and status is not None and status.state == "done":
+        print(f"This run was finished, but {lacking}. It goes on from its last checkpoint.")
+    if lacking is None:
         print("This run is finished; rerun=true repeats it.")
     elif config.trainer.devices > 1:
         _execute_in_subprocess(planned)
@@ -43,6 +49,18 @@ def run(config: RunConfig, overrides: Sequence[str]) -> Path:
         execute(planned)
     print(summary(read_result(planned.folder), config, planned.folder, overrides))
     return planned.folder
+
+
+def _can_go_on(planned: Plan) -> bool:
+    """Whether an interrupted run has nothing that keeps it from being taken up again."""
+    checkpoint = planned.folder / CHECKPOINT
+    if not checkpoint.exists():
+        return True
+    try:
+        check_checkpoint(checkpoint, planned.fingerprint)
+    except ReattendError:
+        return False
+    return True
 
 
 def _set_aside(folder: Path) -> None:

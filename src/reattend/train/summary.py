@@ -19,7 +19,7 @@ _RULES = {
 
 def summary(result: Result, config: RunConfig, folder: Path, overrides: Sequence[str]) -> str:
     """Metrics by selection rule, settings, stamps, cost, the folder and the next command, as lines."""
-    lines = [f"{result.attention} on {result.task}, seed {result.seed}"]
+    lines = [f"{result.attention} on {config.task.dataset or result.task} ({result.task}), seed {result.seed}"]
     lines += [f"  {_RULES[rule]:<19} {_selected(selected)}" for rule, selected in result.metrics.items()]
     if "best_on_test" in result.metrics:
         lines.append("  (protocol=published selects its best epoch on test; protocol=strict does not)")
