@@ -26,8 +26,8 @@ def message(*arguments: str) -> str:
         "-m attention=softmax,bn,sh,bn_sh seed=0,1,2",
         "--multirun attention=choice(softmax,bn) recipe.epochs=range(1,4)",
         "-m attention=glob(linear*) beta.value=0.1,0.3",
-        "attention=custom attention.target=my.MyMixer attention.options.k=1,2 attention.options.deep.er=x",
-        "attention=custom attention.target=my.A,my.B",
+        "-m attention=custom attention.target=my.MyMixer attention.options.k=1,2 attention.options.deep.er=x",
+        "-m attention=custom attention.target=my.A,my.B",
         "beta=one scales=none window=none",
         "beta.value=0.3 scales.value=[1,2] window.value=32",
         "hydra.verbose=true hydra/launcher=basic",
@@ -85,6 +85,21 @@ def test_layers_by_index_pass() -> None:
         ("=3", "=3: the key before '=' is missing"),
         ("scales.value=[1,2", "scales.value=[1,2: not in Hydra's override grammar (quoted for the shell?): no viable"),
         ("attention.options.k={a", "- attention.options.k={a: not in Hydra's override grammar"),
+        ("recipe.lr=0.1", "recipe.lr=0.1: recipe has no key 'lr'. Did you mean recipe.optimizer.lr?"),
+        ("lr=0.1", "lr=0.1: there is no group or key 'lr'. Did you mean recipe.optimizer.lr or task.lr?"),
+        ("outputs=", "outputs is empty"),
+        ("outputs=''", "outputs is empty"),
+        ("data.root=", "data.root is empty"),
+        ("attention=", "attention is empty"),
+        ("attention.options.k=", "- attention.options.k is empty"),
+        (
+            "outputs=/tmp/é",
+            "outputs=/tmp/é: a value with é is quoted twice, for the shell and for Hydra: 'outputs=\"/tmp/é\"'",
+        ),
+        ("outputs=/a~b", "'outputs=\"/a~b\"'"),
+        ("trainer.threads=100000", "trainer.threads: expected int at most 1024, found 100000"),
+        ("recipe.batch_size=2147483649", "recipe.batch_size: expected int at most 2147483648, found 2147483649"),
+        ("recipe.epochs=1000000001", "recipe.epochs: expected int at most 1000000000, found 1000000001"),
         ("recipe.epochs=abc", "recipe.epochs: expected int, found 'abc'"),
         ("attention=custom", "attention.target: it needs a value: attention.target=..."),
         ("+attention=bn", "attention"),
@@ -183,3 +198,45 @@ def test_a_sweep_without_multirun_is_told_how_to_run_it() -> None:
     with pytest.raises(ConfigError, match=r"attention=softmax,bn: several values are a sweep, which needs -m"):
         check_overrides(["attention=softmax,bn"])
     check_overrides(["-m", "attention=softmax,bn"])
+
+
+def test_a_sweep_over_values_without_multirun_is_told_too() -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_overrides(["seed=0,1", "++attention.options.dropout=0.1,0.2"])
+    text = str(caught.value)
+    assert text.startswith("2 mistakes ")
+    assert "- seed=0,1: several values are a sweep, which needs -m; a list is written seed=[...]" in text
+    assert "- attention.options.dropout=0.1,0.2: several values" in text
+
+
+def test_a_required_value_that_is_swept_without_multirun_is_not_called_missing() -> None:
+    with pytest.raises(ConfigError, match="several values") as caught:
+        check_overrides(["attention=custom", "attention.target=my.A,my.B"])
+    assert "it needs a value" not in str(caught.value)
+
+
+def test_a_quoted_value_passes() -> None:
+    check_overrides(['outputs="/tmp/é"'])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["-cd", "/nonexistent"], "--config-dir: /nonexistent is not a folder"),
+        (["--config-dir=/nonexistent"], "--config-dir: /nonexistent is not a folder"),
+        (["-cd"], "-cd: its value is missing"),
+        (["--config-name=foo"], "--config-name: there is no foo.yaml in "),
+        (["-cn", "foo"], "-cn: there is no foo.yaml in "),
+        (["-cn"], "-cn: its value is missing"),
+        (["--resolve"], "--resolve: it belongs to --cfg; write --cfg job --resolve"),
+    ],
+)
+def test_a_flag_that_points_nowhere_is_told(arguments: list[str], told: str) -> None:
+    text = message(*arguments)
+    assert text.startswith("1 mistake in the configuration:\n  - ")
+    assert told in text
+
+
+def test_right_flags_pass(tmp_path: Path) -> None:
+    check_overrides(["--cfg", "job", "--resolve"])
+    check_overrides(["--config-name=train", "-cd", str(tmp_path), "--info"])

@@ -156,4 +156,17 @@ def test_everything_wrong_comes_in_one_message() -> None:
     assert "backbone.options.norm: 'laier' is not one of batch, layer. Did you mean 'layer'?" in text
     assert "task.target: reattend.tasks has no 'Clasification'. Did you mean 'Classification'?" in text
     for size in ("dim", "num_heads", "depth"):
-        assert f"backbone.options.{size}: expected at least 1, found 0" in message(f"backbone.options.{size}=0")
+        assert f"backbone.options.{size}: expected int at least 1, found 0" in message(f"backbone.options.{size}=0")
+
+
+def test_a_metric_that_the_task_does_not_have_is_told() -> None:
+    text = message("task.metric=acuracy")
+    assert "task.metric: reattend.tasks.Classification has no metric 'acuracy'. Did you mean 'accuracy'?" in text
+    assert "It has: accuracy, loss." in message("task.metric=foo")
+    check_run(run_of("task.metric=loss"))
+
+
+@pytest.mark.parametrize("name", ["dim", "ff_dim"])
+def test_a_width_that_no_machine_holds_is_told(name: str) -> None:
+    text = message(f"backbone.options.{name}=65544")
+    assert f"backbone.options.{name}: expected int at most 65536, found 65544" in text

@@ -44,6 +44,20 @@ except RunClaimed:
     sys.stdin.readline()
 """
 
+KILLED_WHILE_LINKING = """
+import os, signal, sys
+from pathlib import Path
+from reattend.runs.lease import Lease
+link = os.link
+def killed(source, target):
+    if sys.argv[2] == "after":
+        link(source, target)
+    print("linking", flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+os.link = killed
+Lease.claim(Path(sys.argv[1]))
+"""
+
 
 def foreign(folder: Path, age: float, **changes: Any) -> Path:
     """A lease of another host whose heart last beat `age` seconds ago."""
@@ -297,3 +311,28 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
 
 def test_nobody_has_it(tmp_path: Path) -> None:
     assert holder(tmp_path) is None
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_process_killed_while_it_claims_blocks_nobody(tmp_path: Path, moment: str) -> None:
+    """Killed around the linking, it leaves no lease or a whole one, never an empty one."""
+    with started(KILLED_WHILE_LINKING, tmp_path, moment) as process:
+        process.wait(timeout=20)
+    leases = list(tmp_path.glob("lease.*"))
+    assert len(leases) == (moment == "after")
+    assert all(json.loads(path.read_text())["pid"] == process.pid for path in leases)
+    assert list(tmp_path.glob(".lease.1.*.tmp"))
+    before = time.monotonic()
+    with Lease.claim(tmp_path):
+        assert time.monotonic() - before < 1
+        assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_file_system_without_hard_links_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Path) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(ReattendError, match=r"makes no hard links .*outputs=PATH"):
+        Lease.claim(tmp_path)
+    assert not list(tmp_path.iterdir())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from difflib import SequenceMatcher
@@ -17,25 +19,27 @@ from omegaconf import OmegaConf
 from reattend.config.groups import group_defaults, members
 from reattend.config.keys import key_problem
 from reattend.config.loader import load, reason
-from reattend.config.overrides import normalise_overrides, searched_folders, split_flags
+from reattend.config.overrides import flag_problems, normalise_overrides, searched_folders, split_flags
 from reattend.config.problems import ConfigError, refuse
 from reattend.config.read import reading_problems
 from reattend.config.schema import RunConfig
 from reattend.errors import nearest
+
+_QUOTED = "~!#&;<>^`"  # besides what is not ASCII, characters that Hydra's grammar takes only between quotes
 
 
 def check_overrides(arguments: Sequence[str]) -> None:
     """Checks the arguments of a command line, flags among them or not, without building anything.
 
     Found are: what Hydra's grammar refuses, groups and members that do not exist (in every choice of a sweep), keys
-    that do not exist at any depth, and all that `read` finds in the composed rest. What a sweep over values holds,
-    `hydra.*` and flags are left to Hydra.
+    that do not exist at any depth, flags that point nowhere, and all that `read` finds in the composed rest. What a
+    sweep over values holds and `hydra.*` are left to Hydra.
 
     Raises:
         ConfigError: with every mistake and the nearest valid name of each.
     """
     flags, given = split_flags(arguments)
-    more = searched_folders(flags)
+    more = [folder for folder in searched_folders(flags) if folder.is_dir()]
     told: dict[int, list[str]] = {}  # problems by position on the command line
     overrides: dict[int, Override] = {}
     for position, text in enumerate(normalise_overrides(given)):
@@ -57,24 +61,27 @@ def check_overrides(arguments: Sequence[str]) -> None:
     if not {"-m", "--multirun"} & set(flags):
         for position, o in overrides.items():
             if o.is_sweep_override():
+                typed = given[position].removeprefix("++")
                 told[position].append(
-                    f"{given[position]}: several values are a sweep, which needs -m; a list is written"
-                    f" {o.key_or_group}=[...]"
+                    f"{typed}: several values are a sweep, which needs -m; a list is written {o.key_or_group}=[...]"
                 )
     further: list[str] = []
     try:
         trees = [
             OmegaConf.to_container(load(texts, more=more)) for texts in _choices(sound, known_folders, bool(keyed))
         ]
-        told |= {i: list(filter(None, (key_problem(o, tree) for tree in trees)))[:1] for i, o in keyed.items()}
-        sound += [o for position, o in keyed.items() if not told[position]]
+        for i, o in keyed.items():
+            wrong_keys = [problem for tree in trees if (problem := key_problem(o, tree))]
+            told[i] += wrong_keys[:1]
+            if not wrong_keys:
+                sound.append(o)
         composed = load(next(_choices(sound, known_folders, False)), more=more)
         further = reading_problems(composed, build=not wrong_groups and bool(sound) and any(told.values()))
         # A wrong group has left another member in its place, which is not what was asked for.
         further = [problem for problem in further if problem.split(".")[0] not in wrong_groups]
     except ConfigError as error:
         further = [str(error)]
-    refuse([*itertools.chain.from_iterable(told.values()), *further])
+    refuse([*flag_problems(flags), *itertools.chain.from_iterable(told.values()), *further])
 
 
 def _search_path(overrides: Iterable[Override]) -> list[Path]:
@@ -87,15 +94,21 @@ def _search_path(overrides: Iterable[Override]) -> list[Path]:
 
 
 def _syntax_problems(text: str) -> list[str]:
-    name, equals, _ = text.partition("=")
+    name, equals, value = text.partition("=")
     if not equals and not text.startswith("~"):
         return [f"{text}: a '=' is missing; an override is {text if text.isidentifier() else 'key'}=value"]
     if not name.strip("+~"):
         return [f"{text}: the key before '=' is missing"]
+    name, typed = name.removeprefix("++"), text.removeprefix("++")
+    if equals and not value and not name.startswith("~"):
+        return [f"{name} is empty; write {name}=VALUE, or leave it out"]
     try:
         OverridesParser.create().parse_overrides([text])
     except HydraException as error:
-        typed = text.removeprefix("++")
+        odd = next((c for c in value if not c.isascii() or c in _QUOTED), None)
+        if odd and value[0] not in "[{'\"":
+            quoted = f'{name}="{os.path.expanduser(value)}"'
+            return [f"{typed}: a value with {odd} is quoted twice, for the shell and for Hydra: {shlex.quote(quoted)}"]
         return [f"{typed}: not in Hydra's override grammar (quoted for the shell?): {reason(error)}"]
     return []
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from reattend.config.binding import UNREADABLE, bind_dataclass, bind_signature, unbind
+from reattend.config.binding import UNREADABLE, bind_dataclass, bind_signature, convert, unbind
+from reattend.config.limits import Dimension
 from reattend.config.locate import locate, locate_callable
-from reattend.config.problems import ConfigError, refuse
+from reattend.config.problems import ConfigError, refuse, suggestion
 from reattend.config.resolve import attention_within, plain_attentions
 from reattend.config.schema import AttentionConfig, BackboneConfig, RunConfig, TaskConfig
 
@@ -86,7 +87,11 @@ def build_problems(groups: Mapping[str, Any], tree: Mapping[str, Any]) -> list[s
     attention, backbone, task = (groups.get(name, UNREADABLE) for name in ("attention", "backbone", "task"))
     if isinstance(task, TaskConfig):
         for key, target in (("task.target", task.target), ("task.data_target", task.data_target)):
-            _tell(locate_callable, target, key, problems)
+            found = _tell(locate_callable, target, key, problems)
+            metrics = getattr(found, "higher_is_better", {}) if key == "task.target" else {}
+            if metrics and task.metric not in metrics:
+                told = f"{task.target} has no metric '{task.metric}'.{suggestion(task.metric, metrics, 'It has')}"
+                problems.append(f"task.metric: {told}")
     spec = _backbone_spec(backbone, problems) if isinstance(backbone, BackboneConfig) else None
     if isinstance(attention, AttentionConfig):
         if spec is not None:
@@ -147,12 +152,8 @@ def _backbone_spec(backbone: BackboneConfig, problems: list[str]) -> MixerSpec |
     before = len(problems)
     options = bind_signature(target, backbone.options, "backbone.options", problems, positional=1, complete=False)
     sizes = {name: options.get(name) for name in ("dim", "num_heads", "depth")}
-    wrong = [
-        f"backbone.options.{name}: expected at least 1, found {n}"
-        for name, n in sizes.items()
-        if n is not None and n < 1
-    ]
-    problems += wrong
+    for name in [*sizes, "ff_dim"]:
+        convert(options.get(name), Dimension | None, f"backbone.options.{name}", problems)
     if len(problems) > before or None in sizes.values():
         return None
     return MixerSpec(dim=options["dim"], num_heads=options["num_heads"], max_length=1, num_layers=options["depth"])

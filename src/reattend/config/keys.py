@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -12,6 +12,8 @@ from hydra.core.override_parser.types import Override, OverrideType
 from reattend.config.problems import suggestion
 from reattend.config.schema import RunConfig
 from reattend.errors import nearest
+
+_MOST_SUGGESTED = 3  # a name such as `source` is everywhere
 
 
 def key_problem(override: Override, tree: Any) -> str | None:
@@ -32,18 +34,33 @@ def key_problem(override: Override, tree: Any) -> str | None:
         if name not in known:
             if _is_open(hint) and override.type in (OverrideType.ADD, OverrideType.FORCE_ADD):
                 return None
-            return f"{told}: {_unknown(name, parent, known)}"
+            elsewhere = _elsewhere(name, parent, tree) if depth == len(names) - 1 and (known or not parent) else ""
+            return f"{told}: {_unknown(name, parent, known, elsewhere)}"
         node = inner.get(name)
         hint = declared[name] if name in declared else _item(hint)
     return None
 
 
-def _unknown(name: str, parent: str, known: set[str]) -> str:
+def _elsewhere(name: str, parent: str, tree: Any) -> str:
+    """ " Did you mean x.y.name?" for keys of that name at other depths, those below `parent` before all others."""
+    found = [path for path in _paths(tree) if path.endswith(f".{name}")]
+    found = [path for path in found if path.startswith(f"{parent}.")] or found
+    return f" Did you mean {' or '.join(found)}?" if 0 < len(found) <= _MOST_SUGGESTED else ""
+
+
+def _paths(node: Any, prefix: str = "") -> Iterator[str]:
+    if isinstance(node, Mapping):
+        for key, inner in node.items():
+            yield f"{prefix}{key}"
+            yield from _paths(inner, f"{prefix}{key}.")
+
+
+def _unknown(name: str, parent: str, known: set[str], elsewhere: str) -> str:
     if not parent:
-        return f"there is no group or key '{name}'.{suggestion(name, sorted(known), 'There are')}"
+        return f"there is no group or key '{name}'.{elsewhere or suggestion(name, sorted(known), 'There are')}"
     if not known:
         return f"{parent} is a single value, it has no key '{name}'"
-    near = nearest(name, known) or f" Its keys: {', '.join(sorted(known))}."
+    near = elsewhere or nearest(name, known) or f" Its keys: {', '.join(sorted(known))}."
     return f"{parent} has no key '{name}'.{near}"
 
 

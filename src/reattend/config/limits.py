@@ -26,10 +26,14 @@ class Limit:
         return bool(_COMPARISONS[self.comparison](value, self.bound))
 
     def __str__(self) -> str:
-        return f"{self.comparison} {self.bound:g}"
+        return f"{self.comparison} {self.bound}"
 
 
 Count = Annotated[int, Limit("at least", 1)]
+Epochs = Annotated[int, Limit("at least", 1), Limit("at most", 10**9)]
+BatchSize = Annotated[int, Limit("at least", 1), Limit("at most", 2**31)]
+Dimension = Annotated[int, Limit("at least", 1), Limit("at most", 2**16)]
+Threads = Annotated[int, Limit("at least", 1), Limit("at most", 1024)]
 NonNegativeInt = Annotated[int, Limit("at least", 0)]
 Positive = Annotated[float, Limit("above", 0)]
 NonNegative = Annotated[float, Limit("at least", 0)]

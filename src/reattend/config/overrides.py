@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from reattend.config.paths import config_dir
 from reattend.config.schema import RunConfig
 
 _FLAGS_WITH_VALUE = {
@@ -77,3 +78,26 @@ def searched_folders(flags: Sequence[str]) -> list[Path]:
         if name in ("--config-dir", "-cd"):
             found.append(Path(attached or following).absolute())
     return found
+
+
+def flag_problems(flags: Sequence[str]) -> list[str]:
+    """What Hydra would answer with a traceback or its search path: flags that point nowhere or miss another."""
+    folders = searched_folders(flags)
+    given = {flag.partition("=")[0] for flag in flags}
+    last = flags[-1] if flags else ""
+    problems = []
+    if last in _FLAGS_WITH_VALUE - {"--info", "-i"} and (len(flags) < 2 or flags[-2] not in _FLAGS_WITH_VALUE):
+        problems.append(f"{last}: its value is missing: {last} VALUE")
+        folders = folders[:-1] if last in ("--config-dir", "-cd") else folders
+    problems += [f"--config-dir: {folder} is not a folder" for folder in folders if not folder.is_dir()]
+    for flag, following in pairwise([*flags, ""]):
+        name, _, attached = flag.partition("=")
+        wanted = (attached or following).removesuffix(".yaml")
+        if name in ("--config-name", "-cn") and wanted:
+            roots = [config_dir(), *folders]
+            if not any((root / f"{wanted}.yaml").is_file() for root in roots):
+                searched = " or ".join(map(str, roots))
+                problems.append(f"{name}: there is no {wanted}.yaml in {searched}; without the flag it is train.yaml")
+    if "--resolve" in given and not given & {"--cfg", "-c", "--help", "-h"}:
+        problems.append("--resolve: it belongs to --cfg; write --cfg job --resolve")
+    return problems

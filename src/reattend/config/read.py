@@ -112,7 +112,8 @@ def _fill_parts(tree: dict[str, Any], problems: list[str]) -> None:
 
 def _conflicts(groups: Mapping[str, Any]) -> list[str]:
     """Settings that are right each by itself and wrong together."""
-    found: list[str] = []
+    texts = {"outputs": groups["outputs"], "data.root": getattr(groups["data"], "root", UNREADABLE)}
+    found = [f"{path} is empty" for path, text in texts.items() if text == ""]
     recipe, trainer = groups["recipe"], groups["trainer"]
     if UNREADABLE in (recipe, trainer):
         return found

@@ -6,7 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from reattend.config.limits import Count, Fraction, NonNegative, NonNegativeInt, Positive
+from reattend.config.limits import (
+    BatchSize,
+    Count,
+    Dimension,
+    Epochs,
+    Fraction,
+    NonNegative,
+    NonNegativeInt,
+    Positive,
+    Threads,
+)
 
 
 @dataclass(frozen=True)
@@ -83,10 +93,10 @@ class RecipeConfig:
     source: str
     optimizer: OptimizerConfig
     schedule: Literal["constant"]
-    epochs: Count
-    batch_size: Count
+    epochs: Epochs
+    batch_size: BatchSize
     clip_norm: Positive | None
-    eval_every_epochs: Count
+    eval_every_epochs: Epochs
     dropout: Fraction
     attention_dropout: Fraction
 
@@ -113,7 +123,7 @@ class TaskConfig:
     data_target: str
     dataset: str | None
     metric: str
-    dims: Mapping[str, Count]
+    dims: Mapping[str, Dimension]
     dims_source: str
     lr: Positive
     published: Mapping[str, PublishedValue]
@@ -145,7 +155,7 @@ class ScaleConfig:
     """`paper` as published, `quick` in minutes on two CPU cores."""
 
     name: Literal["paper", "quick"]
-    epochs: Count | None = None
+    epochs: Epochs | None = None
     attention_dropout: Fraction | None = None
 
 
@@ -167,7 +177,7 @@ class TrainerConfig:
     strategy: Literal["auto", "ddp", "fsdp"]
     precision: Literal["32-true", "16-mixed", "bf16-mixed"]
     accumulation: Count
-    threads: Count | None
+    threads: Threads | None
     keep_freed_memory: bool
     deterministic: bool
     checkpoint_seconds: NonNegative

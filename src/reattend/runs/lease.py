@@ -1,9 +1,9 @@
 """Claiming a run's folder, so that no two processes write into it at once, on cluster file systems too.
 
-A lease is an exclusively created file `lease.<n>` with its holder and a heartbeat. The highest n counts. A released
-or stale lease n is taken over by creating n + 1, which only one contender can; removing or renaming n instead would
-let a contender that judged n a moment ago hit the lease that replaced it. The heartbeat is written in place through
-the open file, so a holder that wakes up too late cannot overwrite its successor's lease either.
+A lease is a file `lease.<n>` with its holder and a heartbeat, written whole under another name and then linked, which
+only one contender can. The highest n counts. A released or stale lease n is taken over by linking n + 1; removing or
+renaming n instead would let a contender that judged n a moment ago hit the lease that replaced it. The heartbeat is
+written in place through the open file, so a holder that wakes up too late cannot overwrite its successor's.
 """
 
 from __future__ import annotations
@@ -119,19 +119,18 @@ class Lease:
             token=secrets.token_hex(8),
             since=datetime.now(UTC).isoformat(timespec="seconds"),
         )
+        temporary = folder / f".{path.name}.{owner.token}.tmp"
         try:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
-        except FileExistsError:
-            return None
+            with open(temporary, "xb") as file:
+                file.write(_record(owner))
+                file.flush()
+                os.fsync(file.fileno())
+            handle = _link(temporary, path)
         except OSError as error:
             raise ReattendError(f"{folder} cannot be claimed: {error.strerror}") from error
-        lease = cls(path, handle, owner, interval, limit)
-        try:
-            lease._write()
-        except OSError as error:
-            lease._withdraw()
-            raise ReattendError(f"{folder} cannot be claimed: {error.strerror}") from error
-        return lease
+        finally:
+            temporary.unlink(missing_ok=True)
+        return None if handle is None else cls(path, handle, owner, interval, limit)
 
     @property
     def lost(self) -> bool:
@@ -178,8 +177,7 @@ class Lease:
         self._path.unlink(missing_ok=True)
 
     def _write(self) -> None:
-        record = json.dumps(asdict(self._owner)).ljust(_RECORD_BYTES - 1) + "\n"
-        os.pwrite(self._handle, record.encode(), 0)
+        os.pwrite(self._handle, _record(self._owner), 0)
         os.fsync(self._handle)
 
     def _beat_until_stopped(self) -> None:
@@ -209,6 +207,27 @@ class Lease:
         if found is not None and found.token != self._owner.token:
             return False
         return self._path == _path(self._path.parent, _newest(self._path.parent))
+
+
+def _record(owner: Holder) -> bytes:
+    return (json.dumps(asdict(owner)).ljust(_RECORD_BYTES - 1) + "\n").encode()
+
+
+def _link(temporary: Path, path: Path) -> int | None:
+    """An open handle of `path`, now a name of `temporary`; None if another contender was first."""
+    try:
+        os.link(temporary, path)
+    except (FileExistsError, FileNotFoundError):  # whoever won removes the temporary files of the others
+        return None
+    except OSError as error:
+        raise ReattendError(
+            f"{path.parent} cannot be claimed: its file system makes no hard links ({error.strerror}). "
+            "Choose another with outputs=PATH, and start the same command again."
+        ) from error
+    try:
+        return os.open(path, os.O_RDWR)
+    except FileNotFoundError:  # a later lease has replaced it already
+        return None
 
 
 def _path(folder: Path, generation: int) -> Path:

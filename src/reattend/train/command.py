@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from reattend.config import check_overrides, config_dir, normalise_overrides, split_flags
 from reattend.errors import ReattendError, RunInterruptedError
@@ -58,8 +59,9 @@ def _only_shows(flags: list[str]) -> bool:
 
 def _check_writable(overrides: list[str]) -> None:
     """Makes the folder for runs, which Hydra would answer with a traceback if it cannot."""
-    given = [value for key, _, value in (override.partition("=") for override in overrides) if key == "outputs"]
-    folder = Path(given[-1] if given else "outputs")
+    given = [override for override in overrides if override.startswith("outputs=")]
+    parsed = OverridesParser.create().parse_overrides(given[-1:])
+    folder = Path(str(parsed[0].value()) if parsed else "outputs")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
