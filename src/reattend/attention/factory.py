@@ -8,6 +8,7 @@ from typing import Any
 
 from reattend.attention.contract import Capabilities, Mixer, MixerSpec, intersect
 from reattend.attention.lookup import option_problems
+from reattend.attention.own_mixer import capabilities_problems, contract_problems
 from reattend.errors import ReattendError
 
 
@@ -38,8 +39,16 @@ class MixerFactory:
 
     def problems(self, spec: MixerSpec) -> list[str]:
         """Reasons why the mixer cannot be built for `spec`; empty if it can."""
-        unfit = option_problems(self.mixer_class.__name__, self.mixer_class, self.options)
-        return unfit or self.mixer_class.problems(spec, **self.options)
+        return (
+            contract_problems(self.mixer_class, self.options)
+            or option_problems(self.mixer_class.__name__, self.mixer_class, self.options)
+            or capabilities_problems(self.mixer_class, self.options)
+            or self.mixer_class.problems(spec, **self.options)
+        )
+
+    def kinds(self, spec: MixerSpec) -> list[tuple[str, MixerFactory, MixerSpec]]:
+        """The one kind of mixer that it builds, as `LayeredMixerFactory.kinds` has it."""
+        return [("", self, spec)]
 
 
 class LayeredMixerFactory:
@@ -80,12 +89,18 @@ class LayeredMixerFactory:
         by_layer = self._by_layer(layers)
         if len(by_layer) + len(found) < len(self.at):
             found.append(f"two of the indices {sorted(self.at)} mean the same of {layers} layers")
-        others = [layer for layer in range(layers) if layer not in by_layer]
-        if others:
-            found += [f"other layers: {problem}" for problem in self.default.problems(replace(spec, layer=others[0]))]
-        for layer, factory in sorted(by_layer.items()):
-            found += [f"layer {layer}: {problem}" for problem in factory.problems(replace(spec, layer=layer))]
+        for name, factory, place in self.kinds(spec):
+            found += [f"{name}{problem}" for problem in factory.problems(place)]
         return found
+
+    def kinds(self, spec: MixerSpec) -> list[tuple[str, MixerFactory, MixerSpec]]:
+        """What builds the layers of the backbone: a prefix that says which layers, their factory, and one place."""
+        by_layer = self._by_layer(spec.num_layers)
+        others = [layer for layer in range(spec.num_layers) if layer not in by_layer]
+        found = [("other layers: ", self.default, replace(spec, layer=layer)) for layer in others[:1]]
+        return found + [
+            (f"layer {layer}: ", factory, replace(spec, layer=layer)) for layer, factory in sorted(by_layer.items())
+        ]
 
     def _by_layer(self, num_layers: int) -> dict[int, MixerFactory]:
         return {index % num_layers: factory for index, factory in self.at.items() if -num_layers <= index < num_layers}

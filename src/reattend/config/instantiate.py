@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from reattend.config.binding import UNREADABLE, bind_dataclass, bind_signature, convert, unbind
@@ -14,6 +15,8 @@ from reattend.config.schema import AttentionConfig, BackboneConfig, RunConfig, T
 
 if TYPE_CHECKING:  # `train.py --help` and a mistyped option are answered without torch
     from reattend.attention import LayeredMixerFactory, MixerFactory, MixerSpec
+
+TRIAL_LENGTH = 64
 
 RECIPE = """\
 class MyMixer(reattend.attention.Mixer):
@@ -95,7 +98,7 @@ def build_problems(groups: Mapping[str, Any], tree: Mapping[str, Any]) -> list[s
     spec = _backbone_spec(backbone, problems) if isinstance(backbone, BackboneConfig) else None
     if isinstance(attention, AttentionConfig):
         if spec is not None:
-            problems += _mixer_problems(attention, spec, tree)
+            problems += _mixer_problems(attention, spec, tree) or _trial_problems(attention, spec)
         else:
             attention_factory(attention, problems)
     return problems
@@ -103,6 +106,7 @@ def build_problems(groups: Mapping[str, Any], tree: Mapping[str, Any]) -> list[s
 
 def _mixer_factory(attention: AttentionConfig, path: str, problems: list[str]) -> MixerFactory | None:
     from reattend.attention import Mixer, MixerFactory
+    from reattend.attention.own_mixer import contract_problems
 
     kind = _tell(locate, attention.target, f"{path}.target", problems)
     if kind is UNREADABLE:
@@ -111,6 +115,10 @@ def _mixer_factory(attention: AttentionConfig, path: str, problems: list[str]) -
         problems.append(
             f"{path}.target: {attention.target} is not a subclass of reattend.attention.Mixer. Yours:\n{RECIPE}"
         )
+        return None
+    broken = contract_problems(kind, attention.options)
+    if broken:
+        problems += [f"{path}.target: {problem}" for problem in broken]
         return None
     before = len(problems)
     options = bind_signature(kind, attention.options, f"{path}.options", problems, positional=1)
@@ -130,6 +138,17 @@ def _mixer_problems(attention: AttentionConfig, spec: MixerSpec, tree: Mapping[s
     able = [name for name in plain_attentions() if name != attention.name and _works(name, spec, tree)]
     advice = f"Attentions that can: {', '.join(able)}" if able else "No attention can: change the backbone's options"
     return [f"attention={attention.name} cannot work here: {'; '.join(found)}. {advice}."]
+
+
+def _trial_problems(attention: AttentionConfig, spec: MixerSpec) -> list[str]:
+    """What a call with a few random tokens finds in mixers of the user's own; the data's length is not known yet."""
+    from reattend.attention.trial import trial_problems
+
+    factory = attention_factory(attention, [])
+    if factory is None:
+        return []
+    found = trial_problems(factory, replace(spec, max_length=TRIAL_LENGTH))
+    return [f"attention={attention.name}: {problem}" for problem in found]
 
 
 def _works(name: str, spec: MixerSpec, tree: Mapping[str, Any]) -> bool:
