@@ -19,7 +19,17 @@ from reattend.attention import Mixer, MixerFactory, MixerSpec, split_losses
 CONFIGS = Path(__file__).parents[2] / "configs" / "attention"
 COMPOSED = ("layers", "custom")  # Made of the others, or the user's.
 SLOT_PACKAGES = ("kernels", "projections", "feature_maps")
-NOT_MECHANISMS = {"contract", "factory", "lookup", "slot_choices", "slots", "naive", *SLOT_PACKAGES}
+NOT_MECHANISMS = {
+    "contract",
+    "factory",
+    "lookup",
+    "own_mixer",
+    "slot_choices",
+    "slots",
+    "trial",
+    "naive",
+    *SLOT_PACKAGES,
+}
 NAMES = sorted(path.stem for path in CONFIGS.glob("*.yaml") if path.stem not in COMPOSED)
 
 
