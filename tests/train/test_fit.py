@@ -43,11 +43,14 @@ def losses(result: Result) -> list[float]:
 
 
 def test_accumulation_changes_neither_identity_nor_numbers(tmp_path: Path) -> None:
-    whole = trained(tmp_path / "1", *ALIKE)
-    parts = trained(tmp_path / "4", *ALIKE, "trainer.accumulation=4")
+    whole = trained(tmp_path / "1", *ALIKE, "recipe.batch_size=28")
+    parts = trained(tmp_path / "4", *ALIKE, "recipe.batch_size=28", "trainer.accumulation=4")
     assert whole.fingerprint == parts.fingerprint
     assert losses(parts) == pytest.approx(losses(whole), rel=1e-4)
-    assert parts.metrics["last"].step == whole.metrics["last"].step == 4 * 3
+    assert parts.metrics["last"].step == whole.metrics["last"].step
+    written = [read_metrics(path) for path in sorted(tmp_path.rglob("metrics.csv"))]
+    train_losses = [[row.value for row in rows if row.metric == "train/loss"] for rows in written]
+    assert train_losses[1] == pytest.approx(train_losses[0], rel=1e-4)
 
 
 def test_seeds_differ_and_a_seed_repeats_to_the_digit(tmp_path: Path) -> None:

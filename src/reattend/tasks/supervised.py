@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
+from torch.distributed.fsdp import FullyShardedDataParallel
 from torchmetrics import MeanMetric, MetricCollection
 
 from reattend.config.schema import RecipeConfig
@@ -76,16 +77,22 @@ class SupervisedTask(pl.LightningModule, ABC):
             torch.manual_seed(derive(self.seed, "dropout", self.current_epoch, batch_idx, self.global_rank))
             culprit = first_nonfinite_module(self.model, lambda: self._micro_batch_loss(batch))
             raise NonFiniteError("the loss", float(value), self.current_epoch + 1, self.global_step, culprit)
-        self.train_loss.update(value, batch["weight"].sum())
+        weight = batch["weight"].sum()
+        mean = value * (batch["global_size"] / self._parts) / weight.clamp(min=1)
+        self.train_loss.update(mean, weight)
         return loss
+
+    @property
+    def _parts(self) -> int:
+        """Micro-batches of a global batch, over all processes."""
+        return int(self.trainer.world_size * self.trainer.accumulate_grad_batches)
 
     def _micro_batch_loss(self, batch: Batch) -> Tensor:
         outputs, mixer_losses = self.model(batch["x"], batch["padding_mask"])
         per_sample = self.losses(outputs.float(), batch["y"])
         for name, mixer_loss in mixer_losses.items():
             per_sample = per_sample + self.loss_weights.get(name, 1.0) * mixer_loss.float()
-        parts: int = self.trainer.world_size * self.trainer.accumulate_grad_batches
-        loss: Tensor = (per_sample * batch["weight"]).sum() * (parts / batch["global_size"])
+        loss: Tensor = (per_sample * batch["weight"]).sum() * (self._parts / batch["global_size"])
         return loss
 
     def take_train_loss(self) -> float:
@@ -101,9 +108,12 @@ class SupervisedTask(pl.LightningModule, ABC):
         gradient_clip_algorithm: str | None = None,
     ) -> None:
         """Scales the gradients to a norm of at most `recipe.clip_norm`."""
-        parameters = [p for group in optimizer.param_groups for p in group["params"]]
         limit = self.recipe.clip_norm if self.recipe.clip_norm is not None else float("inf")
-        norm = nn.utils.clip_grad_norm_(parameters, limit)
+        root = self.trainer.strategy.model
+        if isinstance(root, FullyShardedDataParallel):
+            norm = root.clip_grad_norm_(limit)  # over all shards, of which a process has one
+        else:
+            norm = nn.utils.clip_grad_norm_([p for group in optimizer.param_groups for p in group["params"]], limit)
         # Under float16 the gradient scaler skips such a step and lowers its factor: that is no failure.
         if self.trainer.precision != "16-mixed" and not torch.isfinite(norm):
             culprit = first_nonfinite_gradient(self.model)
