@@ -58,7 +58,7 @@ def from_dict(values: Mapping[str, Any]) -> RunConfig:
 
 
 def from_file(path: Path) -> RunConfig:
-    """The configuration in a run folder's `config.yaml`.
+    """The configuration in a run folder's `config.json`.
 
     Raises:
         ConfigError: the file is missing, no YAML, or does not fit the schema.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import platform
+from collections.abc import Sequence
 
 import torch
 
@@ -39,11 +40,20 @@ def accelerator(config: TrainerConfig) -> str:
     return "gpu"
 
 
+def has_code_for(major: int, minor: int, architectures: Sequence[str]) -> bool:
+    """Whether a build for `architectures` ("sm_75", ...) runs on a GPU of capability `major`.`minor`.
+
+    Machine code runs on its own minor version and later ones of the same major, not on earlier ones: that for sm_75
+    does not run on a V100 (sm_70).
+    """
+    numbers = [int(arch[3:]) for arch in architectures if arch.startswith("sm_") and arch[3:].isdecimal()]
+    return any(number // 10 == major and number % 10 <= minor for number in numbers)
+
+
 def _check_architecture(index: int, precision: str) -> None:
     major, minor = torch.cuda.get_device_capability(index)
     name, built_for = torch.cuda.get_device_name(index), torch.cuda.get_arch_list()
-    has_code = any(arch == f"sm_{major}{minor}" or arch.startswith(f"sm_{major}") for arch in built_for)
-    if not has_code:
+    if not has_code_for(major, minor, built_for):
         raise ReattendError(
             f"GPU {index} ({name}) is sm_{major}{minor}; torch {torch.__version__} is built for {' '.join(built_for)}."
             " A V100 (sm_70) needs a CUDA 12.6 build of torch 2.14 or older: see README, 'GPUs'."
