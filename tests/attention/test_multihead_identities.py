@@ -15,6 +15,7 @@ from reattend.attention.kernels.linear import LinearKernel
 from reattend.attention.kernels.softmax import SoftmaxKernel
 from reattend.attention.naive.kernels import softmax as naive_softmax
 from reattend.attention.naive.recenter import recenter as naive_recenter
+from reattend.attention.naive.tokens import Tokens
 from reattend.attention.recenter import Recenter
 from reattend.attention.scaled_heads import ScaledHeads
 
@@ -42,7 +43,8 @@ def test_equation_22_is_equation_24(qkv: Any) -> None:
     assert same(SoftmaxKernel(SPEC)(q_22, k_22, v), eqn_24)
     one = torch.tensor(1.0, dtype=torch.float64)
     q_naive, k_naive = naive_recenter(q[0, 0], k[0, 0], one, True, 2.0**-53)
-    assert same(naive_softmax.weights(q_naive, k_naive, SoftmaxKernel(SPEC)) @ v[0, 0], eqn_24[0, 0])
+    tokens = Tokens(0, [True] * 12, [[j] for j in range(12)])
+    assert same(naive_softmax.attend(q_naive, k_naive, v[0, 0], SoftmaxKernel(SPEC), tokens), eqn_24[0, 0])
 
 
 @pytest.mark.parametrize("fused", [True, False])

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from reattend.attention import MixerSpec
 from reattend.attention.feature_maps.elu_plus_one import EluPlusOne
 from reattend.attention.naive import multihead as naive
 
@@ -80,7 +81,7 @@ def test_linear_keys_far_below_zero_keep_their_weights(build: Any, errors_to_twi
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_elu_plus_one_keeps_its_digits_below_zero(dtype: torch.dtype) -> None:
     x = torch.tensor([-80.0, -17.5, -6.5, -1.0, -0.0, 0.0, 0.5, 90.0], dtype=dtype, requires_grad=True)
-    features = EluPlusOne()(x)
+    features = EluPlusOne(MixerSpec(8, 2, 9))(x)
     (slope,) = torch.autograd.grad(features.sum(), x)
     exact = torch.where(x >= 0, x.double() + 1, x.double().exp()).detach()
     unit = torch.finfo(dtype).eps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +75,9 @@ def test_options_that_do_nothing_do_not_cost_causality(spec: MixerSpec) -> None:
 def test_capabilities_are_known_without_building() -> None:
     plain = MultiHeadAttention.capabilities()
     assert plain == Capabilities(causal=True, context=True, decoding=True, attention_map=True)
+    linear = MultiHeadAttention.capabilities(kernel={"name": "linear", "feature_map": "elu_plus_one"})
+    assert linear == replace(plain, constant_state=True, time_exponent=1.0)
     assert MultiHeadAttention.capabilities(recenter={"beta": 1.0, "learnable": True}, residual=True) == plain
-    assert MultiHeadAttention.capabilities(kernel={"name": "linear", "feature_map": "elu_plus_one"}) == plain
     scaled = MultiHeadAttention.capabilities(scaled_heads={"scales": [1, 2]})
     assert (scaled.causal, scaled.decoding, scaled.context, scaled.attention_map) == (False, False, True, True)
     assert "future" in scaled.reasons["causal"]
@@ -102,7 +104,7 @@ def test_a_kernel_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         "    @classmethod\n"
         "    def capabilities(cls, **options):\n"
         "        return Capabilities(reasons={'causal': 'a mean sees all'})\n\n"
-        "    def forward(self, q, k, v, key_mask=None, dropout=0.0):\n"
+        "    def forward(self, q, k, v, key_mask=None, **_):\n"
         "        return self.factor * v.mean(2, keepdim=True).expand_as(q)\n\n"
         "    def flops(self, num_queries, num_keys):\n"
         "        return num_keys * self.head_dim\n"

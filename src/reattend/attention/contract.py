@@ -50,6 +50,9 @@ class Capabilities:
         variable_length: takes sequences shorter than `MixerSpec.max_length`.
         needs_grid: works on `MixerSpec.grid` only.
         attention_map: has `attention_map`.
+        constant_state: the state of `step` has one size however many tokens it has seen.
+        blind_to_future: the causal form's outputs do not move by a bit when later tokens change.
+        time_exponent: p of the time N^p that the mechanism claims for N tokens.
         reasons: for a capability that is missing, why.
     """
 
@@ -60,6 +63,9 @@ class Capabilities:
     variable_length: bool = True
     needs_grid: bool = False
     attention_map: bool = False
+    constant_state: bool = False
+    blind_to_future: bool = True
+    time_exponent: float = 2.0
     reasons: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -76,13 +82,16 @@ def intersect(parts: Iterable[tuple[str, Capabilities]]) -> Capabilities:
         if flag == "needs_grid":
             flags[flag] = any(capabilities.needs_grid for _, capabilities in named)
             continue
+        if flag == "time_exponent":
+            exponent = max(capabilities.time_exponent for _, capabilities in named)
+            continue
         lacking = [(name, capabilities) for name, capabilities in named if not getattr(capabilities, flag)]
         flags[flag] = not lacking
         for name, capabilities in lacking[:1]:
             reason = capabilities.reasons.get(flag, "")
             if name or reason:
                 reasons[flag] = f"{name}: {reason or f'it has no {flag}'}" if name else reason
-    return Capabilities(**flags, reasons=reasons)
+    return Capabilities(**flags, time_exponent=exponent, reasons=reasons)
 
 
 class Mixer(nn.Module, ABC):

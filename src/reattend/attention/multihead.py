@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,8 +14,9 @@ from torch.nn import functional as F
 from reattend.attention.contract import Capabilities, Mixer, MixerSpec, State
 from reattend.attention.lookup import SlotChoice, option_problems
 from reattend.attention.recenter import Recenter
-from reattend.attention.scaled_heads import HeadGroup, ScaledHeads, take
+from reattend.attention.scaled_heads import ScaledHeads, take
 from reattend.attention.slot_choices import SlotChoices
+from reattend.attention.slots import HeadGroup
 from reattend.errors import ReattendError
 
 
@@ -65,6 +67,7 @@ class MultiHeadAttention(Mixer):
         self.head_dim = spec.dim // spec.num_heads
         self.dropout = dropout
         self.residual = residual
+        self._takes_context = choices.capabilities().context
         self.qkv = nn.Linear(spec.dim, 3 * spec.dim, bias=bias)
         self.projection = choices.build_projection(spec)
         self.scaled_heads = ScaledHeads(spec, **(scaled_heads or {}))
@@ -107,20 +110,25 @@ class MultiHeadAttention(Mixer):
         """
         self._check(padding_mask, context, context_mask)
         key_mask = padding_mask if context is None else context_mask
-        q, k, v = self._queries_keys_values(x, context)
+        q, k, v = self._queries_keys_values(x, context, padding_mask, key_mask)
         q, k = self.projection(q, k, padding_mask, key_mask)
         prefix = self.spec.prefix_tokens if context is None else 0
-        y = self._merge(self._attend(q, k, v, key_mask, prefix), v.dtype)
+        y = self._merge(self._attend(q, k, v, padding_mask, key_mask, prefix), v.dtype)
         if key_mask is not None:
             y = y.masked_fill(~key_mask.any(1)[:, None, None], 0.0)
         return x + y if self.residual else y
 
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None, prefix: int) -> list[Tensor]:
+    def _attend(
+        self, q: Tensor, k: Tensor, v: Tensor, query_mask: Tensor | None, key_mask: Tensor | None, prefix: int
+    ) -> list[Tensor]:
         """Output (B, H_g, N, d) of each group of heads."""
         dropout = self.dropout if self.training else 0.0
         with self._precision(q, v) as dtype:
             groups = self._groups(q, k, v.to(dtype), key_mask, prefix)
-            return [self.kernel(q, k, v, mask, dropout) for _, q, k, v, mask in groups]
+            return [
+                self.kernel(q, k, v, mask, query_mask=query_mask, dropout=dropout, group=group)
+                for group, q, k, v, mask in groups
+            ]
 
     def _groups(
         self, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None, prefix: int
@@ -131,7 +139,7 @@ class MultiHeadAttention(Mixer):
             k_g, v_g, mask = self.scaled_heads.pool(k_g, v_g, key_mask, group.scale, prefix)
             if self.recenter is not None:
                 q_g, k_g = self.recenter(q_g, k_g, mask, group.heads, self.kernel.shift_invariant)
-            yield group, q_g, k_g, v_g, mask
+            yield replace(group, prefix=prefix), q_g, k_g, v_g, mask
 
     @contextlib.contextmanager
     def _precision(self, q: Tensor, v: Tensor) -> Iterator[torch.dtype]:
@@ -162,21 +170,31 @@ class MultiHeadAttention(Mixer):
                 raise ValueError(f"{name} must be bool, True at real tokens, not {mask.dtype}")
         if context is None and context_mask is not None:
             raise ValueError("context_mask is given without a context")
+        if context is not None and not self._takes_context:
+            raise ValueError("this attention takes no context: its keys and values come from the tokens themselves")
         if context is not None and self.spec.causal:
             raise ValueError("a causal mixer takes no context: which of its tokens are past is not defined")
 
-    def _queries_keys_values(self, x: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    def _queries_keys_values(
+        self,
+        x: Tensor,
+        context: Tensor | None = None,
+        query_mask: Tensor | None = None,
+        key_mask: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (B, H, N, d), keys and values (B, H, M, d); to be recentred, the first two are float32 at least."""
-        source = x if context is None else context
+        for_q, for_k, for_v = self.projection.tokens(x, x if context is None else context, query_mask, key_mask)
         if self.recenter is not None and (torch.is_autocast_enabled(x.device.type) or self.qkv.weight.itemsize < 4):
             wide = torch.promote_types(self.qkv.weight.dtype, torch.float32)
             with torch.autocast(x.device.type, enabled=False):
-                (q,), (k,) = self._linear(x, 0, 1, wide), self._linear(source, 1, 2, wide)
-            (v,) = self._linear(source, 2, 3)
-        elif context is None:
-            q, k, v = self._split(self.qkv(x))
+                (q,), (k,) = self._linear(for_q, 0, 1, wide), self._linear(for_k, 1, 2, wide)
+            (v,) = self._linear(for_v, 2, 3)
+        elif for_q is for_k and for_k is for_v:
+            q, k, v = self._split(self.qkv(for_q))
+        elif for_k is for_v:
+            (q,), (k, v) = self._linear(for_q, 0, 1), self._linear(for_k, 1, 3)
         else:
-            (q,), (k, v) = self._linear(x, 0, 1), self._linear(context, 1, 3)
+            (q,), (k,), (v,) = (self._linear(t, i, i + 1) for i, t in enumerate((for_q, for_k, for_v)))
         return q, k, v
 
     def _linear(self, x: Tensor, start: int, stop: int, dtype: torch.dtype | None = None) -> tuple[Tensor, ...]:
@@ -207,7 +225,7 @@ class MultiHeadAttention(Mixer):
         """
         if not self.spec.causal:
             raise ValueError("only a mixer that is built with causal=True decodes step by step")
-        q, k, v = self._queries_keys_values(x_t[:, None], None)
+        q, k, v = self._queries_keys_values(x_t[:, None])
         after: State = {}
         if self.recenter is not None:
             q, after = self.recenter.step(q, k, state)
@@ -223,14 +241,16 @@ class MultiHeadAttention(Mixer):
         the real ones with mean pooling, all on the picked one with striding.
         """
         self._check(padding_mask, None, None)
-        q, k, v = self._queries_keys_values(x, None)
+        q, k, v = self._queries_keys_values(x, None, padding_mask, padding_mask)
         q, k = self.projection(q, k, padding_mask, padding_mask)
         prefix, real = self.spec.prefix_tokens, padding_mask
         if real is None:
             real = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
         with self._precision(q, v):
             maps = [
-                self.scaled_heads.spread(self.kernel.weights(q, k, mask), real, group.scale, prefix)
+                self.scaled_heads.spread(
+                    self.kernel.weights(q, k, mask, query_mask=padding_mask, group=group), real, group.scale, prefix
+                )
                 for group, q, k, _, mask in self._groups(q, k, v, padding_mask, prefix)
             ]
         return self.scaled_heads.in_order(torch.cat(maps, dim=1), 1)

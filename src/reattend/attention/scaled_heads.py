@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -11,14 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from reattend.attention.contract import MixerSpec
-
-
-@dataclass(frozen=True)
-class HeadGroup:
-    """The heads that share a downsampling factor; they attend in one call."""
-
-    scale: int
-    heads: tuple[int, ...]
+from reattend.attention.slots import HeadGroup
 
 
 class ScaledHeads:
@@ -41,7 +33,9 @@ class ScaledHeads:
         self.scales = [1] * spec.num_heads if scales is None else list(scales)
         self.pooling = pooling
         self.groups = [
-            HeadGroup(scale, tuple(head for head, other in enumerate(self.scales) if other == scale))
+            HeadGroup(
+                tuple(head for head, other in enumerate(self.scales) if other == scale), scale, spec.prefix_tokens
+            )
             for scale in dict.fromkeys(self.scales)
         ]
 

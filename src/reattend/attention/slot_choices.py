@@ -17,11 +17,15 @@ PROJECTIONS = "reattend.attention.projections"
 KERNELS = "reattend.attention.kernels"
 
 NOT_CAUSAL_SCALED = Capabilities(
-    context=True, attention_map=True, reasons={"causal": "a pooled key averages tokens of the future"}
+    context=True,
+    attention_map=True,
+    time_exponent=1.0,
+    reasons={"causal": "a pooled key averages tokens of the future"},
 )
 NOT_CAUSAL_RECENTERED = Capabilities(
     context=True,
     attention_map=True,
+    time_exponent=1.0,
     reasons={
         "causal": "a kernel that is not shift-invariant recentres each key by the query's prefix mean: "
         "phi(k_j - beta mu_t) depends on t and j, so causal linear attention with recentring is not linear"
@@ -91,6 +95,7 @@ class SlotChoices:
     def problems(self, spec: MixerSpec) -> list[str]:
         """Reasons why choices without `option_problems` do not fit `spec` or each other; empty if they do."""
         found = []
+        projection, projection_options = self._projection()
         kernel, kernel_options = self._kernel()
         if self.scales is not None and len(self.scales) != spec.num_heads:
             found.append(
@@ -103,7 +108,11 @@ class SlotChoices:
             found.append(f"dropout={self.dropout} must be at least 0 and below 1")
         if self.dropout and not kernel.dropout:
             found.append(f"dropout={self.dropout}, but {kernel.__name__} has no weights to drop: set dropout=0")
-        return found + kernel.problems(spec, **kernel_options)
+        if self.downsamples and not kernel.pooled_keys:
+            found.append(
+                f"{kernel.__name__} needs a key for every token, so its heads cannot be downsampled: set scales=none"
+            )
+        return found + projection.problems(spec, **projection_options) + kernel.problems(spec, **kernel_options)
 
     def option_problems(self) -> list[str]:
         """Unknown names, and unknown or wrongly typed options, of the slots."""

@@ -67,7 +67,7 @@ def show(group: str, table: Sequence[Mapping[str, str]]) -> None:
 def _attention_rows() -> list[dict[str, str]]:
     from reattend.attention import Capabilities
 
-    names = [field.name for field in fields(Capabilities) if field.name != "reasons"]
+    names = [field.name for field in fields(Capabilities) if field.name not in ("reasons", "time_exponent")]
     tree: dict[str, Any] = unbind(read(compose()))
     found = []
     for name in members("attention"):
@@ -77,6 +77,8 @@ def _attention_rows() -> list[dict[str, str]]:
             attention = bind_dataclass(AttentionConfig, attention_within(tree, name, problems), "attention", problems)
             factory = None if attention is UNREADABLE else attention_factory(attention, problems)
             able = [n for n in names if factory is not None and getattr(factory.capabilities, n)]
+            if factory is not None:
+                able.append(f"time N^{factory.capabilities.time_exponent:g}")
             can = ", ".join(n.replace("_", " ") for n in able) or "; ".join(problems)
         else:
             can = "what its mixers can"

@@ -22,7 +22,7 @@ class EluPlusOne(FeatureMap):
         # exp sees no positive x: it would overflow, and its infinite gradient would be multiplied by zero.
         return torch.where(x >= 0, x + 1, x.clamp(max=0).exp())
 
-    def up_to_scale(self, x: Tensor) -> Tensor:
+    def scaled(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
         # With all features negative phi(x) exp(-max x) = exp(x - max x); otherwise the largest feature is at least 1.
         largest = x.detach().amax(-1, keepdim=True).clamp(max=0)
-        return torch.where(x >= 0, x + 1, (x.clamp(max=0) - largest).exp())
+        return torch.where(x >= 0, x + 1, (x.clamp(max=0) - largest).exp()), largest

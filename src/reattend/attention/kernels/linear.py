@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from reattend.attention.contract import Capabilities, MixerSpec, State
 from reattend.attention.lookup import SlotChoice, option_problems, resolve
-from reattend.attention.slots import EVERYTHING, FeatureMap, Kernel
+from reattend.attention.slots import EVERYTHING, FeatureMap, HeadGroup, Kernel
 from reattend.errors import ReattendError
 
 FEATURE_MAPS = "reattend.attention.feature_maps"
@@ -34,7 +34,7 @@ class LinearKernel(Kernel):
     def __init__(self, spec: MixerSpec, *, feature_map: SlotChoice = "elu_plus_one") -> None:
         super().__init__(spec)
         feature_map_class, options = resolve(FEATURE_MAPS, FeatureMap, feature_map)  # type: ignore[type-abstract]
-        self.feature_map = feature_map_class(**options)
+        self.feature_map = feature_map_class(spec, **options)
 
     @classmethod
     def capabilities(cls, **options: Any) -> Capabilities:
@@ -49,7 +49,17 @@ class LinearKernel(Kernel):
             return [str(error)]
         return option_problems(f"feature map '{found.__name__}'", found, map_options)
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None = None, dropout: float = 0.0) -> Tensor:
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        key_mask: Tensor | None = None,
+        *,
+        query_mask: Tensor | None = None,
+        dropout: float = 0.0,
+        group: HeadGroup | None = None,
+    ) -> Tensor:
         with torch.autocast(q.device.type, enabled=False):
             query, key = self._features(q, k, key_mask)
             value = v.to(query.dtype)
@@ -58,12 +68,20 @@ class LinearKernel(Kernel):
 
     def _features(self, q: Tensor, k: Tensor, key_mask: Tensor | None) -> tuple[Tensor, Tensor]:
         wide = torch.promote_types(torch.promote_types(q.dtype, k.dtype), torch.float32)
-        query, key = self.feature_map.up_to_scale(q.to(wide)), self.feature_map(k.to(wide))
+        query, key = self.feature_map.scaled(q.to(wide))[0], self.feature_map(k.to(wide))
         if key_mask is not None:
             key = key.masked_fill(~key_mask[:, None, :, None], 0.0)
         return query, key
 
-    def weights(self, q: Tensor, k: Tensor, key_mask: Tensor | None = None) -> Tensor:
+    def weights(
+        self,
+        q: Tensor,
+        k: Tensor,
+        key_mask: Tensor | None = None,
+        *,
+        query_mask: Tensor | None = None,
+        group: HeadGroup | None = None,
+    ) -> Tensor:
         with torch.autocast(q.device.type, enabled=False):
             query, key = self._features(q, k, key_mask)
             similarity = query @ key.mT

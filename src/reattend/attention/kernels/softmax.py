@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from reattend.attention.contract import Capabilities, MixerSpec, State
-from reattend.attention.slots import EVERYTHING, Kernel
+from reattend.attention.slots import EVERYTHING, HeadGroup, Kernel
 
 
 class SoftmaxKernel(Kernel):
@@ -31,9 +32,19 @@ class SoftmaxKernel(Kernel):
 
     @classmethod
     def capabilities(cls, **options: Any) -> Capabilities:
-        return EVERYTHING
+        return replace(EVERYTHING, constant_state=False, time_exponent=2.0)
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None = None, dropout: float = 0.0) -> Tensor:
+    def forward(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        key_mask: Tensor | None = None,
+        *,
+        query_mask: Tensor | None = None,
+        dropout: float = 0.0,
+        group: HeadGroup | None = None,
+    ) -> Tensor:
         q, k = q.to(v.dtype), k.to(v.dtype)
         if key_mask is None:
             return self._attend(q, k, v, None, self.causal, dropout)
@@ -69,7 +80,15 @@ class SoftmaxKernel(Kernel):
         with torch.autocast(q.device.type, enabled=False):
             return (q / math.sqrt(self.head_dim)) @ k.mT
 
-    def weights(self, q: Tensor, k: Tensor, key_mask: Tensor | None = None) -> Tensor:
+    def weights(
+        self,
+        q: Tensor,
+        k: Tensor,
+        key_mask: Tensor | None = None,
+        *,
+        query_mask: Tensor | None = None,
+        group: HeadGroup | None = None,
+    ) -> Tensor:
         if key_mask is None:
             return self._softmax(q, k, self._past(q) if self.causal else None)
         visible = self._visible(q, key_mask)

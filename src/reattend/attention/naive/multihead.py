@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from reattend.attention.multihead import MultiHeadAttention
 from reattend.attention.naive.recenter import recenter
-from reattend.attention.naive.scaled_heads import pool
+from reattend.attention.naive.scaled_heads import pool, windows
+from reattend.attention.naive.tokens import Tokens
 
 
 def forward(
@@ -37,45 +38,73 @@ def forward(
     x = x.double()
     source, mask = (x, padding_mask) if context is None else (context.double(), context_mask)
     prefix = mixer.spec.prefix_tokens if context is None else 0
-    to_q, to_k, to_v = mixer.qkv.weight.double().chunk(3)
-    q, k, v = x @ to_q.T, source @ to_k.T, source @ to_v.T
-    if mixer.qkv.bias is not None:
-        q, k, v = (y + bias for y, bias in zip((q, k, v), mixer.qkv.bias.double().chunk(3), strict=True))
     samples = []
     for b in range(x.shape[0]):
-        real = [True] * source.shape[1] if mask is None else mask[b].tolist()
-        of_heads = zip(*(y[b].chunk(mixer.num_heads, dim=-1) for y in (q, k, v)), strict=True)
-        heads = [_head(mixer, h, q_h, k_h, v_h, real, prefix) for h, (q_h, k_h, v_h) in enumerate(of_heads)]
-        y = torch.cat(heads, dim=-1) @ mixer.proj.weight.double().T
-        y = y if mixer.proj.bias is None else y + mixer.proj.bias.double()
-        samples.append(y if any(real) else torch.zeros_like(y))
+        real = [[True] * t.shape[1] if m is None else m[b].tolist() for t, m in ((x, padding_mask), (source, mask))]
+        y = _sample(mixer, x[b], source[b], real[0], real[1], prefix)
+        samples.append(y if any(real[1]) else torch.zeros_like(y))
     y = torch.stack(samples)
     return x + y if mixer.residual else y
 
 
-def _head(mixer: MultiHeadAttention, h: int, q: Tensor, k: Tensor, v: Tensor, real: list[bool], prefix: int) -> Tensor:
-    """Output (N, d) of head `h` for q (N, d), k and v (M, d)."""
-    q, k = _twin(mixer.projection, "projections").project(q, k, mixer.projection)
+def _sample(
+    mixer: MultiHeadAttention, x: Tensor, source: Tensor, queries: list[bool], keys: list[bool], prefix: int
+) -> Tensor:
+    """Output (N, D) for tokens (N, D) that attend to tokens (M, D); real ones are True."""
+    projection = _twin(mixer.projection, "projections")
+    projected = []
+    tokens = projection.tokens(x, source, queries, keys, mixer.projection)
+    biases = [0.0] * 3 if mixer.qkv.bias is None else mixer.qkv.bias.double().chunk(3)
+    for t, weight, bias in zip(tokens, mixer.qkv.weight.double().chunk(3), biases, strict=True):
+        projected.append((t @ weight.T + bias).chunk(mixer.num_heads, dim=-1))
+    heads = []
+    for h, (q, k, v) in enumerate(zip(*projected, strict=True)):
+        q, k = projection.project(q, k, queries, keys, mixer.projection)
+        heads.append(_head(mixer, h, q, k, v, queries, keys, prefix))
+    y = torch.cat(heads, dim=-1) @ mixer.proj.weight.double().T
+    return y if mixer.proj.bias is None else y + mixer.proj.bias.double()
+
+
+def _head(
+    mixer: MultiHeadAttention,
+    h: int,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    queries: list[bool],
+    keys: list[bool],
+    prefix: int,
+) -> Tensor:
+    """Output (N, d) of head `h` for q (N, d), k and v (M, d); causal, token t is the last of tokens 0 to t."""
     if not mixer.spec.causal:
-        return _attend(mixer, h, q, k, v, real, prefix)
+        return _attend(mixer, h, q, k, v, queries, keys, prefix)
     past = [slice(0, t + 1) for t in range(q.shape[0])]
-    return torch.cat([_attend(mixer, h, q[p][-1:], k[p], v[p], real[p], prefix) for p in past])
+    return torch.cat([_attend(mixer, h, q[p], k[p], v[p], queries[p], keys[p], prefix)[-1:] for p in past])
 
 
 def _attend(
-    mixer: MultiHeadAttention, h: int, q: Tensor, k: Tensor, v: Tensor, real: list[bool], prefix: int
+    mixer: MultiHeadAttention,
+    h: int,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    queries: list[bool],
+    keys: list[bool],
+    prefix: int,
 ) -> Tensor:
-    """Output of queries that see all the real ones of the keys."""
+    """Output of queries for the real ones of the keys."""
     scale, pooling = mixer.scaled_heads.scales[h], mixer.scaled_heads.pooling
-    k, v = pool(k, real, scale, prefix, pooling), pool(v, real, scale, prefix, pooling)
+    k, v = pool(k, keys, scale, prefix, pooling), pool(v, keys, scale, prefix, pooling)
     if len(k) == 0:
         return torch.zeros_like(q)
     if mixer.recenter is not None:
         beta = torch.as_tensor(mixer.recenter.beta, dtype=torch.float64).expand(mixer.num_heads)[h]
         unit_roundoff = torch.finfo(mixer.qkv.weight.dtype).eps / 2
         q, k = recenter(q, k, beta, mixer.recenter.std, unit_roundoff)
-    weights: Tensor = _twin(mixer.kernel, "kernels").weights(q, k, mixer.kernel)
-    return weights @ v
+    output: Tensor = _twin(mixer.kernel, "kernels").attend(
+        q, k, v, mixer.kernel, Tokens(h, queries, windows(keys, scale, prefix))
+    )
+    return output
 
 
 def _twin(part: nn.Module, package: str) -> ModuleType:

@@ -1,4 +1,4 @@
-"""Linear-kernel weights of queries on the keys that they see."""
+"""Linear attention of one head of one sample."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ import importlib
 from torch import Tensor
 
 from reattend.attention.kernels.linear import LinearKernel
+from reattend.attention.naive.tokens import Tokens
 
 
-def weights(q: Tensor, k: Tensor, kernel: LinearKernel) -> Tensor:
-    """phi(q_i) . phi(k_j) / sum_j phi(q_i) . phi(k_j) for q (N, D) and k (M, D); (N, M). Primal-dual paper, Eqn 27."""
+def attend(q: Tensor, k: Tensor, v: Tensor, kernel: LinearKernel, tokens: Tokens) -> Tensor:
+    """sum_j phi(q_i) . phi(k_j) v_j / sum_j phi(q_i) . phi(k_j) for q (N, D), k and v (M, D).
+
+    Primal-dual paper, Eqn 27.
+    """
     name = type(kernel.feature_map).__module__.rpartition(".")[2]
     feature_map = importlib.import_module(f"reattend.attention.naive.feature_maps.{name}")
     log_q, log_k = feature_map.log_features(q), feature_map.log_features(k)
     log_similarity = (log_q[:, None, :] + log_k[None, :, :]).logsumexp(2)
-    normalised: Tensor = (log_similarity - log_similarity.logsumexp(1, keepdim=True)).exp()
-    return normalised
+    weights: Tensor = (log_similarity - log_similarity.logsumexp(1, keepdim=True)).exp()
+    return weights @ v

@@ -1,4 +1,4 @@
-"""Softmax weights of queries on the keys that they see."""
+"""Softmax attention of one head of one sample."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import math
 
 from torch import Tensor, nn
 
+from reattend.attention.naive.tokens import Tokens
 
-def weights(q: Tensor, k: Tensor, kernel: nn.Module) -> Tensor:
-    """softmax_j(q_i . k_j / sqrt(D)) for q (N, D) and k (M, D); (N, M). Primal-dual paper, Eqn 2."""
+
+def attend(q: Tensor, k: Tensor, v: Tensor, kernel: nn.Module, tokens: Tokens) -> Tensor:
+    """sum_j softmax_j(q_i . k_j / sqrt(D)) v_j for q (N, D), k and v (M, D). Primal-dual paper, Eqn 2."""
     logits = q @ k.T / math.sqrt(q.shape[1])
-    return (logits - logits.logsumexp(1, keepdim=True)).exp()
+    return (logits - logits.logsumexp(1, keepdim=True)).exp() @ v
