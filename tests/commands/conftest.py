@@ -10,16 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.small_run import SMALL
+
 ROOT = Path(__file__).resolve().parents[2]
-SMALL = [
-    "data=standin",
-    "recipe.epochs=4",
-    "recipe.batch_size=32",
-    "backbone.options.dim=32",
-    "backbone.options.depth=1",
-    "trainer=cpu",
-    "trainer.threads=1",
-]
 
 Train = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -12,20 +12,10 @@ import pytest
 import torch
 
 from reattend.runs.result import read_result
+from tests.small_run import SMALL
 
 ROOT = Path(__file__).resolve().parents[2]
-OPTIONS = [
-    "attention=bn_sh",
-    "beta=learnable",
-    "data=standin",
-    "recipe.epochs=6",
-    "recipe.batch_size=32",
-    "trainer=cpu",
-    "trainer.threads=1",
-    "trainer.checkpoint_seconds=0",
-    "backbone.options.dim=32",
-    "backbone.options.depth=1",
-]
+OPTIONS = [*SMALL, "attention=bn_sh", "beta=learnable", "recipe.epochs=6", "trainer.checkpoint_seconds=0"]
 
 
 def command(outputs: Path, *options: str) -> list[str]:

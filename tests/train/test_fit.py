@@ -14,16 +14,8 @@ from reattend.errors import ReattendError
 from reattend.runs.metrics import read_metrics
 from reattend.runs.result import Result, read_result
 from reattend.train.execute import execute, plan
+from tests.small_run import SMALL
 
-SMALL = [
-    "data=standin",
-    "recipe.epochs=4",
-    "recipe.batch_size=32",
-    "backbone.options.dim=32",
-    "backbone.options.depth=1",
-    "trainer=cpu",
-    "trainer.threads=1",
-]
 # Nothing in these depends on how a batch is cut: LayerNorm, no dropout.
 ALIKE = ["backbone.options.norm=layer", "recipe.dropout=0", "recipe.attention_dropout=0"]
 
