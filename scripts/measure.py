@@ -1,4 +1,4 @@
-"""Speed side by side in one run: `python scripts/measure.py mixers` or `python scripts/measure.py framework`."""
+"""Speed and memory side by side in one run: `python scripts/measure.py --help` says of what."""
 
 from __future__ import annotations
 

@@ -11,13 +11,11 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from omegaconf import OmegaConf
+from attention_files import CONFIGS, NAMES, factory, mixer_class, options
 
 import reattend.attention
-from reattend.attention import Mixer, MixerFactory, MixerSpec, split_losses
+from reattend.attention import MixerSpec, split_losses
 
-CONFIGS = Path(__file__).parents[2] / "configs" / "attention"
-COMPOSED = ("layers", "custom")  # Made of the others, or the user's.
 SLOT_PACKAGES = ("kernels", "projections", "feature_maps")
 NOT_MECHANISMS = {
     "contract",
@@ -31,7 +29,6 @@ NOT_MECHANISMS = {
     "ops",
     *SLOT_PACKAGES,
 }
-NAMES = sorted(path.stem for path in CONFIGS.glob("*.yaml") if path.stem not in COMPOSED)
 
 
 def modules(package: str) -> list[str]:
@@ -40,21 +37,6 @@ def modules(package: str) -> list[str]:
 
 MECHANISMS = [name for name in modules("reattend.attention") if name not in NOT_MECHANISMS]
 MECHANISMS += [f"{package}.{name}" for package in SLOT_PACKAGES for name in modules(f"reattend.attention.{package}")]
-
-
-def options(name: str) -> tuple[str, dict[str, Any]]:
-    """Target and options of a configuration with plain values where it refers to other groups."""
-    others = {
-        "beta": {"value": 0.5, "learnable": True, "std": False},
-        "scales": {"value": [1, 2]},
-        "window": {"value": 4},
-        "recipe": {"attention_dropout": 0.1},
-        "fidelity": {},
-        "task": {},
-    }
-    config = OmegaConf.create({**others, "attention": yaml.safe_load((CONFIGS / f"{name}.yaml").read_text())})
-    resolved = OmegaConf.to_container(config, resolve=True)["attention"]  # type: ignore[call-overload,index]
-    return resolved["target"], resolved["options"]
 
 
 def chosen(value: Any) -> set[str]:
@@ -81,22 +63,15 @@ def test_a_configuration_names_the_mechanism(mechanism: str) -> None:
     named = {"linear"} if mechanism == "projections.linear" else set()
     for name in NAMES:
         target, values = options(name)
-        module_name, _, class_name = target.rpartition(".")
-        target_class = getattr(importlib.import_module(module_name), class_name)
-        named |= chosen(values) | {target_class.__module__.rpartition(".")[2]}
+        named |= chosen(values) | {mixer_class(target).__module__.rpartition(".")[2]}
     assert mechanism.rpartition(".")[2] in named
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_configuration_builds_and_every_parameter_gets_a_gradient(name: str) -> None:
-    target, values = options(name)
-    module_name, _, class_name = target.rpartition(".")
-    mixer_class = getattr(importlib.import_module(module_name), class_name)
-    assert issubclass(mixer_class, Mixer)
-    factory = MixerFactory(mixer_class, values)
     spec = MixerSpec(dim=8, num_heads=2, max_length=9, grid=(3, 3))
-    assert factory.problems(spec) == []
-    mixer = factory(spec)
+    assert factory(name).problems(spec) == []
+    mixer = factory(name)(spec)
     y, losses = split_losses(mixer(torch.randn(2, 9, 8)))
     assert y.shape == (2, 9, 8)
     (y.square().sum() + sum(loss.sum() for loss in losses.values())).backward()

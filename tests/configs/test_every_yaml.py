@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from reattend.config import check_run, compose, config_dir, read
+from reattend.config import build_mixer_factory, check_run, compose, config_dir, read
 from reattend.config.groups import group_defaults
+from reattend.errors import ReattendError
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted(path.relative_to(config_dir()).with_suffix("").as_posix() for path in config_dir().rglob("*.yaml"))
@@ -35,8 +36,13 @@ def test_every_member_composes_and_reads(group: str, member: str) -> None:
 
 
 @pytest.mark.parametrize("attention", [member for group, member in MEMBERS if group == "attention"])
-def test_every_attention_can_be_built_on_the_default_backbone(attention: str) -> None:
-    check_run(read(compose([f"attention={attention}", *MORE.get(attention, [])])))
+def test_every_attention_can_be_built_on_the_default_backbone_or_is_refused_for_its_grid(attention: str) -> None:
+    run = read(compose([f"attention={attention}", *MORE.get(attention, [])]))
+    if build_mixer_factory(run).capabilities.needs_grid:
+        with pytest.raises(ReattendError, match="works on a grid of tokens and the backbone has none"):
+            check_run(run)
+    else:
+        check_run(run)
 
 
 @pytest.mark.parametrize("task", [member for group, member in MEMBERS if group == "task"])

@@ -22,8 +22,8 @@ def test_softmax_as_the_mixer_states(fused: bool, scales: list[int] | None) -> N
 def test_linear_as_the_mixer_states() -> None:
     mixer = MultiHeadAttention(SPEC, kernel="linear")
     counted = count_flops(mixer, {"x": torch.randn(1, 32, 16)})
-    # The sum over the keys of their features is an element-wise sum, which the counter leaves out.
-    assert mixer.flops(32) - counted == 4 * 4 * 32
+    # The sum over the keys of their features is a product with ones, two operations where the formula has one.
+    assert counted - mixer.flops(32) == 4 * 4 * 32
 
 
 def test_backward_of_matrix_products_is_twice_forward() -> None:

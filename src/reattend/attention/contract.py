@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -159,9 +159,34 @@ class Mixer(nn.Module, ABC):
         """Floating-point operations of the forward pass for one sample of `length` tokens, 2 per multiply-add."""
         raise NotImplementedError(f"{type(self).__name__} does not state its floating-point operations")
 
+    @classmethod
+    def shared(cls, spec: MixerSpec, **options: Any) -> nn.Module | None:
+        """A new module that the mixers of all layers of one backbone are to hold together, or None.
+
+        A factory builds it for the first layer of a backbone, and hands it to every layer by `use_shared`.
+        """
+        return None
+
+    def use_shared(self, module: nn.Module) -> None:
+        """Puts what `shared` built for all layers in place of this mixer's own."""
+        raise NotImplementedError(f"{type(self).__name__} shares nothing with other layers")
+
     def no_weight_decay(self) -> set[str]:
         """Names of own parameters that weight decay must leave alone, beside vectors and scalars."""
         return set()
+
+
+@runtime_checkable
+class StartsSteps(Protocol):
+    """A module, a mixer or any part of one, that is told of each training step; random features are redrawn so.
+
+    Whoever trains a model calls `start_step` of all its modules that have it before each optimiser step, outside of
+    `forward`. What it changes are buffers, as a function of other buffers and of `step` alone: then all processes agree
+    and an interrupted run continues as if it had not been.
+    """
+
+    def start_step(self, step: int) -> None:
+        """`step` is the number of optimiser steps taken, the same for all micro-batches of one step."""
 
 
 def split_losses(output: Tensor | tuple[Tensor, Losses]) -> tuple[Tensor, Losses]:

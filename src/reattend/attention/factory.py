@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from torch import nn
+
 from reattend.attention.contract import Capabilities, Mixer, MixerSpec, intersect
 from reattend.attention.lookup import option_problems
 from reattend.attention.own_mixer import capabilities_problems, contract_problems
@@ -15,6 +17,9 @@ from reattend.errors import ReattendError
 class MixerFactory:
     """Builds one kind of mixer for any place.
 
+    Layers of one backbone get one module of what `Mixer.shared` builds. They are told from those of the next backbone
+    by their places: a layer that has been served before, or a place that differs by more than its layer, starts anew.
+
     Args:
         mixer_class: the class.
         options: its keyword arguments.
@@ -23,6 +28,8 @@ class MixerFactory:
     def __init__(self, mixer_class: type[Mixer], options: Mapping[str, Any] | None = None) -> None:
         self.mixer_class = mixer_class
         self.options = dict(options or {})
+        self._shared: nn.Module | None = None
+        self._served: set[MixerSpec] = set()
 
     def __call__(self, spec: MixerSpec) -> Mixer:
         """The mixer for `spec`.
@@ -31,7 +38,19 @@ class MixerFactory:
             ReattendError: if `problems` finds any; names them all.
         """
         _refuse(self.mixer_class.__name__, self.problems(spec))
-        return self.mixer_class(spec, **self.options)
+        mixer = self.mixer_class(spec, **self.options)
+        shared = self._shared_at(spec)
+        if shared is not None:
+            mixer.use_shared(shared)
+        return mixer
+
+    def _shared_at(self, spec: MixerSpec) -> nn.Module | None:
+        if spec in self._served or any(replace(place, layer=spec.layer) != spec for place in self._served):
+            self._served = set()
+        if not self._served:
+            self._shared = self.mixer_class.shared(spec, **self.options)
+        self._served.add(spec)
+        return self._shared
 
     @property
     def capabilities(self) -> Capabilities:

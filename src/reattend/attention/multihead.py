@@ -32,8 +32,8 @@ class MultiHeadAttention(Mixer):
     Args:
         spec: the place it is built for.
         projection: what follows the linear layer of queries and keys; a module of `reattend.attention.projections`.
-        scaled_heads: options of `ScaledHeads`, or None: `scales` (a factor per head, None for whole heads), `pooling`.
-            Prefix tokens are not pooled; a context has none.
+        scaled_heads: options of `ScaledHeads`, or None: `scales` (a factor per head or for all, None for whole heads),
+            `pooling`. Prefix tokens are not pooled; a context has none.
         recenter: options of `Recenter`, or None: `beta`, `learnable`, `std`.
         kernel: a module of `reattend.attention.kernels`. This and `projection` are a name, the import path of a class
             of one's own, or a mapping of either under `name` and the class's options.
@@ -207,8 +207,10 @@ class MultiHeadAttention(Mixer):
 
     def _split(self, x: Tensor) -> tuple[Tensor, ...]:
         """(B, N, parts * D) to parts of shape (B, H, N, d)."""
-        parts = x.unflatten(-1, (-1, self.num_heads, self.head_dim)).permute(2, 0, 3, 1, 4)
-        return torch.unbind(parts, 0)
+        # So split, the gradients come together by whole rows of D.
+        return tuple(
+            part.unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2) for part in x.split(self.spec.dim, -1)
+        )
 
     def initial_state(self, batch_size: int) -> State:
         device, dtype = self.qkv.weight.device, self.qkv.weight.dtype

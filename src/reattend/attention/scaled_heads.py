@@ -1,4 +1,4 @@
-"""Scaled heads: keys and values of a head are downsampled, queries keep their length. Attention-SH."""
+"""Scaled heads: keys and values of a head are downsampled, queries keep their length. Attention-SH, and pooling."""
 
 from __future__ import annotations
 
@@ -6,31 +6,44 @@ from collections.abc import Sequence
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from reattend.attention.contract import MixerSpec
 from reattend.attention.slots import HeadGroup
 
 
-class ScaledHeads:
+class ScaledHeads(nn.Module):
     """Attention-SH (primal-dual paper, Eqn 25): head s attends to N_s = ceil(N / scale_s) keys and values.
 
     Windows of `scale` tokens follow the prefix tokens, which stay as they are. `mean` averages the real tokens of a
-    window, the last window too where it is short; `stride` picks its first real token. A window without a real token is
-    masked out. A factor larger than the sequence leaves one window. With `mean` a window's value is an average of
-    tokens, so weights on windows are weights on tokens.
+    window, the last window too where it is short; `stride` picks its first real token. `conv` is a depth-wise
+    convolution with a stride of its size, of keys and of values,
+
+        y_c = (s / n) sum_t w_c(t) x_c(t)     over the n real ones of the window's s tokens, for each feature c,
+
+    whose filters are learned and start at 1 / s, which is `mean`. A window without a real token is masked out. A factor
+    larger than the sequence leaves one window. With `mean` a window's value is an average of tokens, so weights on
+    windows are weights on tokens.
 
     Args:
         spec: the place it is built for.
-        scales: downsampling factor of each head; None leaves all heads whole.
+        scales: downsampling factor of each head, or one for all heads; None for `default_scale`.
+        default_scale: factor of all heads where `scales` has none.
         pooling: how a window becomes one key and one value.
     """
 
     def __init__(
-        self, spec: MixerSpec, *, scales: Sequence[int] | None = None, pooling: Literal["mean", "stride"] = "mean"
+        self,
+        spec: MixerSpec,
+        *,
+        scales: int | Sequence[int] | None = None,
+        default_scale: int = 1,
+        pooling: Literal["mean", "stride", "conv"] = "mean",
     ) -> None:
-        self.scales = [1] * spec.num_heads if scales is None else list(scales)
+        super().__init__()
+        scales = default_scale if scales is None else scales
+        self.scales = [scales] * spec.num_heads if isinstance(scales, int) else list(scales)
         self.pooling = pooling
         self.groups = [
             HeadGroup(
@@ -38,6 +51,14 @@ class ScaledHeads:
             )
             for scale in dict.fromkeys(self.scales)
         ]
+        if pooling == "conv":
+            # By scale, (heads, s, d): a filter for each feature of the heads of that scale.
+            shapes = {str(g.scale): (len(g.heads), g.scale, spec.dim // spec.num_heads) for g in self.groups}
+            shapes.pop("1", None)
+            self.key_filters, self.value_filters = (
+                nn.ParameterDict({name: torch.full(shape, 1 / shape[1]) for name, shape in shapes.items()})
+                for _ in range(2)
+            )
 
     def in_order(self, x: Tensor, dim: int) -> Tensor:
         """The heads of all groups, one group after the other in `dim`, in the order of the layer."""
@@ -51,14 +72,22 @@ class ScaledHeads:
 
         `prefix` is the number of tokens in front that are kept.
         """
-        if scale == 1 or k.shape[2] <= prefix:
+        if scale == 1 or (k.shape[2] <= prefix and self.pooling != "conv"):
             return k, v, key_mask
-        if key_mask is None:
+        prefix = min(prefix, k.shape[2])
+        if self.pooling == "conv":
+            # Without a window too, so that its filters have a gradient.
+            filters = self.key_filters[str(scale)], self.value_filters[str(scale)]
+            k, v = (_convolve_windows(x, f, key_mask, prefix) for x, f in zip((k, v), filters, strict=True))
+        elif key_mask is None:
             return self._pool_all(k, scale, prefix), self._pool_all(v, scale, prefix), None
-        # float32 at least: a third is no half-precision number.
-        share = self.shares(key_mask, scale, prefix, torch.promote_types(k.dtype, torch.float32))
-        k, v = (_sum_windows(x * share[:, None, :, None], scale, prefix).to(x.dtype) for x in (k, v))
-        return k, v, _sum_windows(key_mask[:, None, :, None], scale, prefix)[:, 0, :, 0] > 0
+        else:
+            # float32 at least: a third is no half-precision number.
+            share = self.shares(key_mask, scale, prefix, torch.promote_types(k.dtype, torch.float32))
+            k, v = (_sum_windows(x * share[:, None, :, None], scale, prefix).to(x.dtype) for x in (k, v))
+        if key_mask is not None:
+            key_mask = _sum_windows(key_mask[:, None, :, None], scale, prefix)[:, 0, :, 0] > 0
+        return k, v, key_mask
 
     def _pool_all(self, x: Tensor, scale: int, prefix: int) -> Tensor:
         """Windows of a sequence without padding, (B, H, M, D) to (B, H, M', D), without a copy of the input."""
@@ -101,10 +130,29 @@ class ScaledHeads:
         return length if length <= prefix else prefix - (prefix - length) // scale
 
 
-def _sum_windows(x: Tensor, scale: int, prefix: int) -> Tensor:
+def _windows(x: Tensor, scale: int, prefix: int) -> Tensor:
+    """(B, H, M, D) to (B, H, M', scale, D), zeros after the last token."""
     tokens = F.pad(x[:, :, prefix:], (0, 0, 0, -(x.shape[2] - prefix) % scale))
-    windows = tokens.unflatten(2, (tokens.shape[2] // scale, scale)).sum(3)
+    windows: Tensor = tokens.unflatten(2, (tokens.shape[2] // scale, scale))
+    return windows
+
+
+def _sum_windows(x: Tensor, scale: int, prefix: int) -> Tensor:
+    windows = _windows(x, scale, prefix).sum(3)
     return torch.cat([x[:, :, :prefix], windows], dim=2) if prefix else windows
+
+
+def _convolve_windows(x: Tensor, filters: Tensor, key_mask: Tensor | None, prefix: int) -> Tensor:
+    """`pooling="conv"` of x (B, H, M, D) with filters (H, s, D), to (B, H, M', D)."""
+    scale = filters.shape[1]
+    real = torch.ones_like(x[:1, :1, :, :1]) if key_mask is None else key_mask[:, None, :, None].to(x.dtype)
+    if key_mask is not None:
+        x = x.masked_fill(~key_mask[:, None, :, None], 0.0)
+    # float32 at least, as the filters are under autocast.
+    sums = (_windows(x, scale, prefix) * filters[:, None]).sum(3)
+    counts = _windows(real.to(sums.dtype), scale, prefix).sum(3).clamp(min=1)
+    pooled = (sums * (scale / counts)).to(x.dtype)
+    return torch.cat([x[:, :, :prefix], pooled], dim=2) if prefix else pooled
 
 
 def take(x: Tensor, indices: tuple[int, ...], dim: int) -> Tensor:

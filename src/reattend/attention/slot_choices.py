@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from reattend.attention.contract import Capabilities, MixerSpec, intersect
@@ -21,6 +21,14 @@ NOT_CAUSAL_SCALED = Capabilities(
     attention_map=True,
     time_exponent=1.0,
     reasons={"causal": "a pooled key averages tokens of the future"},
+)
+NOT_CAUSAL_CONVOLVED = replace(
+    NOT_CAUSAL_SCALED,
+    attention_map=False,
+    reasons={
+        "causal": "a pooled key mixes tokens of the future",
+        "attention_map": "each feature of a pooled value weighs the tokens of its window by a filter of its own",
+    },
 )
 NOT_CAUSAL_RECENTERED = Capabilities(
     context=True,
@@ -49,15 +57,18 @@ class SlotChoices:
         return cls(**{name: value for name, value in options.items() if name in cls.__dataclass_fields__})
 
     @property
-    def scales(self) -> list[int] | None:
-        """Downsampling factor of each head; None leaves all heads whole."""
-        scales = (self.scaled_heads or {}).get("scales")
-        return None if scales is None else list(scales)
+    def scales(self) -> int | list[int]:
+        """Downsampling factor of all heads, or of each."""
+        options = self.scaled_heads or {}
+        scales = options.get("scales")
+        scales = options.get("default_scale", 1) if scales is None else scales
+        return scales if isinstance(scales, int) else list(scales)
 
     @property
     def downsamples(self) -> bool:
         """Whether some head is downsampled."""
-        return any(scale != 1 for scale in self.scales or ())
+        scales = self.scales
+        return any(scale != 1 for scale in ([scales] if isinstance(scales, int) else scales))
 
     @property
     def recenters(self) -> bool:
@@ -87,23 +98,29 @@ class SlotChoices:
             [
                 ("", projection.capabilities(**projection_options)),
                 ("", kernel.capabilities(**kernel_options)),
-                ("", NOT_CAUSAL_SCALED if self.downsamples else EVERYTHING),
+                ("", self._pooling_capabilities()),
                 ("", NOT_CAUSAL_RECENTERED if self.recenters and not kernel.shift_invariant else EVERYTHING),
             ]
         )
+
+    def _pooling_capabilities(self) -> Capabilities:
+        if not self.downsamples:
+            return EVERYTHING
+        return NOT_CAUSAL_CONVOLVED if (self.scaled_heads or {}).get("pooling") == "conv" else NOT_CAUSAL_SCALED
 
     def problems(self, spec: MixerSpec) -> list[str]:
         """Reasons why choices without `option_problems` do not fit `spec` or each other; empty if they do."""
         found = []
         projection, projection_options = self._projection()
         kernel, kernel_options = self._kernel()
-        if self.scales is not None and len(self.scales) != spec.num_heads:
+        scales = self.scales
+        if not isinstance(scales, int) and len(scales) != spec.num_heads:
             found.append(
-                f"{len(self.scales)} scales {self.scales} for {spec.num_heads} heads: give one scale per head, "
+                f"{len(scales)} scales {scales} for {spec.num_heads} heads: give one scale per head, "
                 f"or leave every head whole (scales=none)"
             )
-        if any(scale < 1 for scale in self.scales or ()):
-            found.append(f"scales {self.scales} must be 1 (the whole head) or larger")
+        if any(scale < 1 for scale in ([scales] if isinstance(scales, int) else scales)):
+            found.append(f"scales {scales} must be 1 (the whole head) or larger")
         if not 0 <= self.dropout < 1:
             found.append(f"dropout={self.dropout} must be at least 0 and below 1")
         if self.dropout and not kernel.dropout:

@@ -161,10 +161,20 @@ class FeatureMap(nn.Module, ABC):
     """A map phi so that phi(q) . phi(k) is the similarity of a linear kernel.
 
     A subclass takes a `MixerSpec` first and its own options as keyword-only arguments with type hints.
+
+    Attributes:
+        scales_keys: features of a key may over- or underflow, so that keys too are mapped by `scaled`. It costs time.
     """
+
+    scales_keys: ClassVar[bool] = True
 
     def __init__(self, spec: MixerSpec) -> None:
         super().__init__()
+
+    @classmethod
+    def problems(cls, spec: MixerSpec, **options: Any) -> list[str]:
+        """Reasons why the map cannot be built with `options` for `spec`, beyond names and types; empty if it can."""
+        return []
 
     @abstractmethod
     def num_features(self, head_dim: int) -> int:

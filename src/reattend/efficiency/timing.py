@@ -5,29 +5,24 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Timing:
-    """Seconds of one candidate, and its ratio to the baseline round by round.
+class Ratio:
+    """One candidate's seconds divided by another's in the same round: median and quartiles over the rounds."""
 
-    Attributes:
-        seconds: median over rounds.
-        ratio: median over rounds of its time divided by the baseline's in the same round.
-        low: lower quartile of that ratio.
-        high: upper quartile of that ratio.
-    """
-
-    seconds: float
-    ratio: float
+    median: float
     low: float
     high: float
 
+    def __str__(self) -> str:
+        return f"{self.median:.2f} ({self.low:.2f}–{self.high:.2f})"
 
-def compare(candidates: Mapping[str, Callable[[], object]], baseline: str, rounds: int) -> dict[str, Timing]:
-    """Times every candidate once per round, in an order shuffled for each round, after one round to warm up.
+
+def time_rounds(candidates: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    """Seconds of every candidate in each round: one call a round, in an order shuffled for each, after one to warm up.
 
     A ratio of two times of the same round is blind to what slows the whole machine down for a while.
     """
@@ -42,10 +37,11 @@ def compare(candidates: Mapping[str, Callable[[], object]], baseline: str, round
             start = time.perf_counter()
             candidates[name]()
             seconds[name].append(time.perf_counter() - start)
-    return {name: _timing(seconds[name], seconds[baseline]) for name in candidates}
+    return seconds
 
 
-def _timing(seconds: list[float], baseline: list[float]) -> Timing:
+def ratio(seconds: Sequence[float], baseline: Sequence[float]) -> Ratio:
+    """Quartiles of `seconds` divided by `baseline`, round by round."""
     ratios = [own / other for own, other in zip(seconds, baseline, strict=True)]
-    low, ratio, high = statistics.quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else ratios * 3
-    return Timing(statistics.median(seconds), ratio, low, high)
+    low, median, high = statistics.quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else ratios * 3
+    return Ratio(median, low, high)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torchmetrics import MeanMetric, MetricCollection
 
+from reattend.attention.contract import StartsSteps
 from reattend.config.schema import RecipeConfig
 from reattend.seeding import derive
 from reattend.tasks.finite import NonFiniteError, first_nonfinite_gradient, first_nonfinite_module
@@ -59,6 +60,7 @@ class SupervisedTask(pl.LightningModule, ABC):
         # Part of a checkpoint, so that an epoch that was interrupted reports the loss of all its batches.
         self.train_loss.persistent(True)
         self.evaluations = nn.ModuleDict({name: self.make_metrics() for name in ("val", "test")})
+        self._starting_steps = [module for module in model.modules() if isinstance(module, StartsSteps)]
 
     @abstractmethod
     def losses(self, outputs: Tensor, y: Tensor) -> Tensor:
@@ -70,6 +72,8 @@ class SupervisedTask(pl.LightningModule, ABC):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Loss of one micro-batch, scaled so that the optimiser sees the mean over the global batch."""
+        for module in self._starting_steps:
+            module.start_step(self.global_step)
         torch.manual_seed(derive(self.seed, "dropout", self.current_epoch, batch_idx, self.global_rank))
         loss = self._micro_batch_loss(batch)
         value = loss.detach()

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from reattend.attention.multihead import MultiHeadAttention
 from reattend.attention.naive.recenter import recenter
-from reattend.attention.naive.scaled_heads import pool, windows
+from reattend.attention.naive.scaled_heads import filters, pool, windows
 from reattend.attention.naive.tokens import Tokens
 
 
@@ -94,7 +94,9 @@ def _attend(
 ) -> Tensor:
     """Output of queries for the real ones of the keys."""
     scale, pooling = mixer.scaled_heads.scales[h], mixer.scaled_heads.pooling
-    k, v = pool(k, keys, scale, prefix, pooling), pool(v, keys, scale, prefix, pooling)
+    k, v = (
+        pool(x, keys, scale, prefix, pooling, w) for x, w in zip((k, v), filters(mixer.scaled_heads, h), strict=True)
+    )
     if len(k) == 0:
         return torch.zeros_like(q)
     if mixer.recenter is not None:

@@ -1,0 +1,126 @@
+"""`scripts/measure.py`: arguments, and tables of tiny layers."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from reattend.attention import MixerSpec
+from reattend.efficiency.arguments import Shape, read_own
+from reattend.efficiency.command import main
+from reattend.efficiency.measure_mechanisms import Mechanisms
+from reattend.efficiency.measure_mixers import Mixers, measure_mixers
+
+TINY = ["length=32", "dim=8", "batch_size=1", "rounds=1", "device=cpu"]
+
+
+def _refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert stopped.value.code == 2
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["mixer"], "there is no 'mixer' to measure. Did you mean 'mixers'?"),
+        (["attention=sofmax"], "Did you mean 'softmax'?"),
+        (["attention=softmax", "length=many"], "length: expected"),
+        (["attention=softmax", "length=0"], "length"),
+        (["attention=softmax", "lengths=64,32"], "lengths=64,32: the second must be the longer one"),
+        (["attention=softmax", "lengths=64"], "lengths: expected 2 values"),
+        (["attention=conv2d", "length=30", "grid=4x4"], "grid=4x4 is no grid of length=30 tokens"),
+        (["attention=bn_sh,sh", "causal=true"], "attention=sh: it is not causal"),
+        (["attention=softmax", "heads=3"], "num_heads=3 does not divide dim=64"),
+        (["attention=softmax", "device=tpu"], "'tpu' is not one of auto, cpu, cuda"),
+        (["peers", "which=performer"], "which=performer: no such package. Did you mean 'performer-pytorch'?"),
+        (["mechanisms", "lengths=64,128"], "the second must be over twice the first"),
+        (["mechanisms", "attention=layers", "file=unused.md"], "attention=layers is made of other attentions"),
+        ([], "python scripts/measure.py [mixers]"),
+    ],
+)
+def test_mistakes_are_told(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert told in _refused(arguments, capsys)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_is_no_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["--help"])
+    assert stopped.value.code == 0
+    told = capsys.readouterr().out
+    assert all(f"scripts/measure.py {what}" in told for what in ("[mixers]", "peers", "mechanisms", "framework"))
+
+
+def test_own_arguments_and_overrides_are_told_apart() -> None:
+    given = ["attention=softmax,bn", "beta.value=0.3", "length=32", "grid=4x8", "lengths=16,64", "causal=true"]
+    own, rest = read_own(Mixers, given, "")
+    assert (own.attention, own.grid, own.lengths, own.causal) == (["softmax", "bn"], [4, 8], (16, 64), True)
+    assert rest == ["beta.value=0.3"]
+
+
+def test_only_what_needs_a_grid_is_given_one() -> None:
+    shape = Shape(length=32, dim=8, heads=2, causal=True)
+    assert shape.spec() == MixerSpec(dim=8, num_heads=2, max_length=32, causal=True)
+    assert shape.spec(needs_grid=True).grid == (4, 8)
+    assert Shape(length=32, grid=[2, 16]).spec(needs_grid=True).grid == (2, 16)
+
+
+def test_mixers_is_what_is_meant_without_a_name(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["attention=softmax,bn", *TINY])
+    assert stopped.value.code == 0
+    rows = re.findall(r"^│ (\S.*?) +│", capsys.readouterr().out, flags=re.MULTILINE)
+    assert rows == ["fused softmax", "softmax, unfused", "bn"]
+
+
+def test_mixers_show_parameters_and_growth() -> None:
+    page = measure_mixers(["attention=linear", "lengths=16,64", *TINY])
+    assert page.columns[-3:] == ["time", "claimed", "memory"]
+    cells = page.rows["linear"]["cells"]
+    assert cells[4] == str(4 * 8 * 8 + 4 * 8)
+    assert re.match(r"N\^-?\d\.\d\d", cells[5])
+    assert cells[6] == "N^1"
+    assert page.rows["softmax, unfused"]["cells"][5:] == ["", "N^2", ""]
+
+
+def test_overrides_of_the_attention_leave_the_baseline_alone() -> None:
+    page = measure_mixers(["attention=softmax", "attention.options.kernel.fused=false", *TINY])
+    assert page.rows["softmax"]["raw"]["cost"]["bytes"] == page.rows["softmax, unfused"]["raw"]["cost"]["bytes"]
+    assert page.rows["softmax"]["raw"]["cost"]["bytes"] > page.rows["fused softmax"]["raw"]["cost"]["bytes"]
+
+
+def test_the_table_of_mechanisms_grows_row_by_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "mechanisms.md"
+    tiny = [*TINY, "lengths=16,64", f"file={file}"]
+    for name in ("linear", "conv2d"):
+        with pytest.raises(SystemExit) as stopped:
+            main(["mechanisms", f"attention={name}", *tiny])
+        assert stopped.value.code == 0
+    rows = json.loads(file.with_suffix(".json").read_text())["rows"]
+    assert list(rows) == ["linear", "conv2d"]
+    linear, conv2d = rows["linear"], rows["conv2d"]
+    assert re.fullmatch(r"to \d\.\de-\d+, gradients to \d\.\de-\d+", linear["cells"][0])
+    assert linear["cells"][2] == "yes"
+    assert conv2d["cells"][2] == "no"
+    assert linear["raw"]["causal"]["costs"]["ours"]["bytes"] > 0
+    assert conv2d["raw"]["causal"] is None
+    assert conv2d["raw"]["growth"]["lengths"] == [8, 16]
+
+    monkeypatch.setattr("reattend.efficiency.measure_mechanisms.plain_attentions", lambda: ["linear", "bn", "conv2d"])
+    with pytest.raises(SystemExit):
+        main(["mechanisms", *tiny])
+    after = json.loads(file.with_suffix(".json").read_text())["rows"]
+    assert list(after) == ["linear", "conv2d", "bn"]
+    assert after["linear"] == linear
+
+
+def test_quadratic_attentions_are_measured_at_shorter_lengths() -> None:
+    assert Mechanisms(lengths=(2048, 16384)).quadratic_lengths == (1024, 4096)
