@@ -261,6 +261,7 @@ class MultiHeadAttention(Mixer):
         """Linear layers and kernel on `length` tokens, 2 per multiply-add; pooling and recentring are left out."""
         linear = 2 * length * 4 * self.spec.dim**2
         num_keys = [self.scaled_heads.num_windows(length, s, self.spec.prefix_tokens) for s in self.scaled_heads.scales]
+        linear += self.projection.flops(length)
         return linear + sum(self.kernel.flops(length, keys) for keys in num_keys)
 
     def no_weight_decay(self) -> set[str]:

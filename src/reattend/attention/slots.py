@@ -39,6 +39,7 @@ class Projection(nn.Module, ABC):
 
     def __init__(self, spec: MixerSpec) -> None:
         super().__init__()
+        self.dim = spec.dim
 
     @classmethod
     @abstractmethod
@@ -71,6 +72,10 @@ class Projection(nn.Module, ABC):
     ) -> tuple[Tensor, Tensor]:
         """Queries (B, H, N, D) and keys (B, H, M, D), of the same shapes; masks (B, N), (B, M), True at real tokens."""
         return q, k
+
+    def flops(self, num_tokens: int) -> int:
+        """Floating-point operations for one sample that attends to itself, 2 per multiply-add, the linear layer not."""
+        return 0
 
 
 class Kernel(nn.Module, ABC):
@@ -166,7 +171,7 @@ class FeatureMap(nn.Module, ABC):
         scales_keys: features of a key may over- or underflow, so that keys too are mapped by `scaled`. It costs time.
     """
 
-    scales_keys: ClassVar[bool] = True
+    scales_keys: ClassVar[bool] = False
 
     def __init__(self, spec: MixerSpec) -> None:
         super().__init__()

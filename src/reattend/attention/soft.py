@@ -108,7 +108,7 @@ class Soft(Mixer):
             if self.num_landmarks is None:
                 out = gaussian_kernel(q, q) @ v
             else:
-                out = self._low_rank(q, v, padding_mask, self.num_landmarks)
+                out = self._low_rank(q, v, padding_mask, min(self.num_landmarks, x.shape[1]))
         y: Tensor = self.proj(out.transpose(1, 2).flatten(2).to(value.dtype))
         return y if padding_mask is None else y.masked_fill(~padding_mask.any(1)[:, None, None], 0.0)
 
@@ -133,7 +133,7 @@ class Soft(Mixer):
         dim, linear = self.spec.dim, 2 * length * 3 * self.spec.dim**2
         if self.num_landmarks is None:
             return linear + 4 * length**2 * dim
-        landmarks = self.num_landmarks
+        landmarks = min(self.num_landmarks, length)
         inverse = 4 * self.num_iterations * self.spec.num_heads * landmarks**3
         return linear + 6 * length * landmarks * dim + 4 * landmarks**2 * dim + inverse
 
@@ -150,7 +150,7 @@ def newton_inverse(matrix: Tensor, num_iterations: int) -> Tensor:
 def _runs(q: Tensor, real: Tensor | None, num_runs: int) -> tuple[Tensor, Tensor]:
     """Matrix (B, 1, M, N) that averages the real tokens of each run, and (B, M), True at runs that have any.
 
-    Run r of R has the real tokens number t with floor(t R / n) = r, of n; R is M, or n if that is less.
+    Run r has the real tokens number t, of n, with floor(t M / n) = r, so that up to M tokens have a run each.
     """
     length = q.shape[2]
     if real is None:

@@ -62,6 +62,9 @@ class Conv2dProjection(Projection):
         """
         return self._convolve(q, query_mask), self._convolve(k, key_mask)
 
+    def flops(self, num_tokens: int) -> int:
+        return 2 * 2 * num_tokens * self.dim * self.weight.numel()
+
     def _convolve(self, x: Tensor, real: Tensor | None) -> Tensor:
         channels = x.transpose(1, 2).flatten(2)
         kernels = self.weight.expand(channels.shape[2], -1, -1)

@@ -64,3 +64,6 @@ class CvtProjection(Projection):
         parts = zip((x, source, source), (query_mask, key_mask, key_mask), self.weight, strict=True)
         q, k, v = (convolve(t, kernels, real, self.prefix_tokens, self.grid) for t, real, kernels in parts)
         return q, k, v
+
+    def flops(self, num_tokens: int) -> int:
+        return 2 * num_tokens * self.weight.numel()
