@@ -23,7 +23,7 @@ CAUSAL = MixerSpec(dim=12, num_heads=3, max_length=10, causal=True)
         (
             SPEC,
             {"kernel": "sotfmax"},
-            ["unknown kernel 'sotfmax'", "Did you mean 'softmax'?", "There are: cosformer, "],
+            ["unknown kernel 'sotfmax'", "Did you mean 'softmax'?", "There are: "],
         ),
         (SPEC, {"projection": "lineer"}, ["unknown projection 'lineer'", "Did you mean 'linear'?"]),
         (SPEC, {"kernel": {"fused": True}}, ["'name'"]),

@@ -168,10 +168,16 @@ class FeatureMap(nn.Module, ABC):
     A subclass takes a `MixerSpec` first and its own options as keyword-only arguments with type hints.
 
     Attributes:
-        scales_keys: features of a key may over- or underflow, so that keys too are mapped by `scaled`. It costs time.
+        scales_keys: features of a key may over- or underflow, so that keys too are mapped by `scaled`. It costs time. A
+            subclass with a `scaled` of its own has it, unless it says otherwise.
     """
 
     scales_keys: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "scaled" in vars(cls) and "scales_keys" not in vars(cls):
+            cls.scales_keys = True
 
     def __init__(self, spec: MixerSpec) -> None:
         super().__init__()

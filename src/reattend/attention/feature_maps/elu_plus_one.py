@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -16,6 +16,8 @@ class EluPlusOne(FeatureMap):
     Written without the detour over elu(x) = exp(x) - 1, which rounds to -1 and makes phi zero for x below about -6 in
     bfloat16 and -17 in float32. A key whose features all underflow, from about -87 in float32, has no weight.
     """
+
+    scales_keys: ClassVar[bool] = False
 
     def num_features(self, head_dim: int) -> int:
         return head_dim

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -31,8 +31,6 @@ class Performer(FeatureMap):
         redraw_interval: training steps after which w is drawn anew; None keeps the first draw.
         kind: which kernel is estimated.
     """
-
-    scales_keys: ClassVar[bool] = True
 
     seed: Tensor
     matrix: Tensor
