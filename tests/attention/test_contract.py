@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -71,6 +72,14 @@ def test_the_contract_is_kept(name: str, place: str, check: Check) -> None:
     result = check(subject(name, place))
     told = f"{result.title}\nexpected {result.expected}\nseen {result.seen}\nlook at {result.look_at}"
     assert result.status != "failed", told
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_stated_operations_are_those_of_wider_tokens_too(name: str) -> None:
+    (check,) = (check for check in all_checks() if check.name == "cost.flops")
+    spec = replace(PLACES[fitting(name)[0]], dim=96)
+    result = check(Subject(factory(name, spec.num_heads), spec, batch_size=1))
+    assert result.status == "passed", f"{result.note}{result.seen}, {result.expected}"
 
 
 @pytest.mark.parametrize("name", NAMES)

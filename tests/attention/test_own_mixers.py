@@ -15,6 +15,7 @@ import torch
 
 from reattend.attention import LayeredMixerFactory, Mixer, MixerFactory, MixerSpec, MultiHeadAttention
 from reattend.attention.trial import trial_problems
+from reattend.errors import ReattendError
 
 SPEC = MixerSpec(dim=8, num_heads=2, max_length=6, num_layers=3)
 SOUND = """
@@ -184,3 +185,94 @@ def test_the_trial_leaves_the_random_stream_alone(own: Own) -> None:
 def test_a_problem_of_the_contract_refuses_the_build(own: Own) -> None:
     with pytest.raises(Exception, match=re.escape("Own cannot be built: Own does not define capabilities")):
         MixerFactory(own((CAPABILITIES, "")))(SPEC)
+
+
+PARTS = """
+from reattend.attention import Capabilities
+from reattend.attention.slots import FeatureMap, Kernel
+
+class OwnKernel(Kernel):
+    def __init__(self, spec) -> None:
+        super().__init__(spec)
+
+    @classmethod
+    def capabilities(cls, **options):
+        return Capabilities()
+
+    def forward(self, q, k, v, key_mask=None, **rest):
+        return v
+
+    def flops(self, num_queries, num_keys):
+        return 0
+
+class OwnMap(FeatureMap):
+    def num_features(self, head_dim):
+        return head_dim
+
+    def forward(self, x):
+        return x.exp()
+"""
+KERNEL = {"kernel": "own_attention.OwnKernel"}
+MAP = {"kernel": {"name": "linear", "feature_map": {"name": "own_attention.OwnMap"}}}
+
+
+@pytest.mark.parametrize(
+    ("options", "old", "new", "told"),
+    [
+        (KERNEL, "    def flops(self, num_queries, num_keys):\n        return 0\n", "", "does not define flops, which"),
+        (KERNEL, "    @classmethod\n", "", "OwnKernel.capabilities must be a classmethod"),
+        (KERNEL, "Capabilities()", "{}", "OwnKernel.capabilities must return reattend.attention.Capabilities(...)"),
+        (KERNEL, "super().__init__(spec)", "pass", "OwnKernel.__init__ must call super().__init__(spec) first"),
+        (KERNEL, "return v\n", "return v @ k\n", "OwnKernel.forward fails: RuntimeError: Expected size"),
+        (
+            KERNEL,
+            "return v\n",
+            "return v[:, 1:]\n",
+            "OwnKernel.forward returns a tensor of shape (2, 1, 6, 4); it must",
+        ),
+        (KERNEL, "return v\n", "return v / 0\n", "OwnKernel.forward returns values that are not all finite"),
+        (MAP, "x.exp()", "x.foo()", "OwnMap.forward fails: AttributeError"),
+        (MAP, "return head_dim", "return head_dim + 1", "(2, 2, 6, 4); it must return a tensor of shape (2, 2, 6, 5)"),
+    ],
+)
+def test_faults_of_what_fills_a_slot_are_told(own: Own, options: dict[str, Any], old: str, new: str, told: str) -> None:
+    assert old in PARTS
+    own((SOUND, SOUND + PARTS.replace(old, new)))
+    factory = MixerFactory(MultiHeadAttention, options)
+    problem = only(factory.problems(SPEC) or trial_problems(factory, SPEC))
+    assert told in problem
+    if "fails" in told:
+        assert line_of(sys.modules["own_attention"].Own, new.strip()) in problem
+
+
+def test_sound_parts_have_no_problems(own: Own) -> None:
+    own((SOUND, SOUND + PARTS))
+    for options in (KERNEL, MAP):
+        factory = MixerFactory(MultiHeadAttention, options)
+        assert factory.problems(SPEC) == trial_problems(factory, SPEC) == []
+
+
+def test_annotations_for_type_checkers_alone_are_no_fault(own: Own) -> None:
+    head = "from __future__ import annotations\nfrom typing import TYPE_CHECKING\n"
+    imports = "from reattend.attention import Capabilities, Mixer, MixerSpec"
+    guarded = f"{imports.removesuffix(', MixerSpec')}\nif TYPE_CHECKING:\n    {imports}"
+    cls = own(
+        (imports, guarded),
+        ("\nimport torch\n", f"{head}import torch\n"),
+        ("spec: Mixer", "place: Mixer"),
+        ("spec.", "place."),
+    )
+    factory = MixerFactory(cls, {"gate": False})
+    assert factory.problems(SPEC) == trial_problems(factory, SPEC) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"kernel": {"name": "linear", "feature_map": {"name": "performer", "num_features": 10**14}}}, "num_features"),
+        ({"projection": {"name": "conv1d", "kernel_size": 10**20}}, "kernel_size"),
+    ],
+)
+def test_a_mixer_beyond_all_memory_is_told_with_its_options(options: dict[str, Any], name: str) -> None:
+    with pytest.raises(ReattendError, match=f"MultiHeadAttention with .*{name}.*there is no memory for it"):
+        MixerFactory(MultiHeadAttention, options)(SPEC)

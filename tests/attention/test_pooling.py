@@ -60,13 +60,10 @@ def test_one_factor_is_that_factor_for_each_head(build: Any) -> None:
     assert torch.equal(one(x), each(x))
 
 
-def test_the_default_factor_holds_where_none_is_given() -> None:
-    spec = MixerSpec(8, 2, 9)
-    assert MultiHeadAttention(spec, scaled_heads={"default_scale": 4}).scaled_heads.scales == [4, 4]
-    assert MultiHeadAttention(spec, scaled_heads={"scales": None}).scaled_heads.scales == [1, 1]
-    assert MultiHeadAttention(spec, scaled_heads={"scales": 2, "default_scale": 4}).scaled_heads.scales == [2, 2]
-    assert not MultiHeadAttention.capabilities(scaled_heads={"default_scale": 4}).causal
-    assert MultiHeadAttention.capabilities(scaled_heads={"scales": 1, "default_scale": 4}).causal
+def test_without_a_factor_heads_stay_whole() -> None:
+    assert MultiHeadAttention(MixerSpec(8, 2, 9), scaled_heads={"scales": None}).scaled_heads.scales == [1, 1]
+    assert MultiHeadAttention.capabilities(scaled_heads={"scales": 1}).causal
+    assert not MultiHeadAttention.capabilities(scaled_heads={"scales": 4}).causal
 
 
 def test_parameters_are_those_of_convolved_heads_alone() -> None:
@@ -159,3 +156,18 @@ def test_what_cannot_work_is_named() -> None:
     assert "mixes tokens of the future" in MultiHeadAttention.problems(causal, scaled_heads=conv)[0]
     assert "must be 1 (the whole head) or larger" in MultiHeadAttention.problems(spec, scaled_heads={"scales": 0})[0]
     assert "'scales'" in MultiHeadAttention.problems(spec, scaled_heads={"scales": 2.5})[0]
+
+
+@pytest.mark.parametrize("pooling", ["mean", "stride"])
+def test_a_window_beyond_the_sequence_costs_no_more_than_one_of_its_length(build: Any, pooling: str) -> None:
+    x = torch.randn(2, 9, 8, dtype=torch.float64)
+    real = torch.arange(9)[None] < torch.tensor([[9], [5]])
+    huge, whole = (build({"scaled_heads": {"scales": s, "pooling": pooling}}, prefix_tokens=1) for s in (10**12, 8))
+    for mask in (None, real):
+        assert torch.allclose(huge(x, mask), whole(x, mask), rtol=0, atol=1e-12)
+        assert torch.allclose(huge.attention_map(x, mask), whole.attention_map(x, mask), rtol=0, atol=1e-12)
+
+
+def test_filters_are_no_longer_than_the_sequence() -> None:
+    mixer = MultiHeadAttention(MixerSpec(8, 2, 9, prefix_tokens=1), scaled_heads={"scales": 99, "pooling": "conv"})
+    assert [tuple(p.shape) for name, p in mixer.named_parameters() if "filters" in name] == [(2, 8, 4)] * 2

@@ -25,6 +25,8 @@ CAUSAL = MixerSpec(dim=12, num_heads=3, max_length=10, causal=True)
             {"kernel": "sotfmax"},
             ["unknown kernel 'sotfmax'", "Did you mean 'softmax'?", "There are: "],
         ),
+        (SPEC, {"kernel": "performer"}, ["kernel={name: linear, feature_map: performer}"]),
+        (SPEC, {"kernel": ".Gauss"}, ["'.Gauss' is no import path"]),
         (SPEC, {"projection": "lineer"}, ["unknown projection 'lineer'", "Did you mean 'linear'?"]),
         (SPEC, {"kernel": {"fused": True}}, ["'name'"]),
         (SPEC, {"kernel": {"name": "softmax", "fuse": True}}, ["kernel 'softmax'", "'fuse'", "Did you mean 'fused'?"]),
@@ -119,6 +121,21 @@ def test_a_kernel_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     expected = mixer.proj(2 * mixer.qkv(x)[..., 24:].mean(1, keepdim=True)).expand_as(x)
     assert torch.allclose(mixer(x), expected, atol=1e-6)
     assert MultiHeadAttention.problems(CAUSAL, kernel="my_kernels.MeanKernel") == ["it is not causal: a mean sees all"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [("x = 1 +\n", "SyntaxError: invalid syntax"), ("\n1 / 0\n", "ZeroDivisionError: division by zero")],
+)
+def test_a_module_that_does_not_import_is_told_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, told: str
+) -> None:
+    (tmp_path / "broken_kernel.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    line = len(text.splitlines())
+    assert MultiHeadAttention.problems(SPEC, kernel="broken_kernel.Kernel") == [
+        f"importing broken_kernel failed: {told} ({tmp_path / 'broken_kernel.py'}, line {line})"
+    ]
 
 
 def test_parameters_and_their_initial_values() -> None:

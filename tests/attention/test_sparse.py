@@ -267,3 +267,22 @@ def test_it_says_what_it_cannot_do() -> None:
     assert capabilities.time_exponent == 1.5
     with pytest.raises(ValueError, match="takes no context"):
         MultiHeadAttention(MixerSpec(8, 2, 9), kernel="sparse")(torch.randn(1, 9, 8), None, torch.randn(1, 9, 8))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("pattern", ["strided", "fixed"])
+def test_a_window_beyond_the_sequence_is_softmax_attention_and_costs_no_more(
+    build: Any, pattern: str, causal: bool
+) -> None:
+    x = torch.randn(2, 11, 8, dtype=torch.float64)
+    real = torch.arange(11)[None] < torch.tensor([[11], [7]])
+    softmax = build({"kernel": "softmax"}, length=11, causal=causal)
+    for window in (11, 12, 10**12):
+        sparse = build({"kernel": {"name": "sparse", "pattern": pattern, "window": window}}, length=11, causal=causal)
+        for mask in (None, real):
+            assert torch.allclose(sparse(x, mask), softmax(x, mask), rtol=0, atol=1e-12)
+
+
+def test_no_sample_gives_no_sample(build: Any) -> None:
+    for kernel in ("sparse", "top_k", "softmax", "linear"):
+        assert build({"kernel": kernel})(torch.zeros(0, 9, 8, dtype=torch.float64)).shape == (0, 9, 8)

@@ -22,7 +22,7 @@ COMMANDS = [
 TRAIN = [command[2:] for command in COMMANDS if command[:2] == ["python", "train.py"]]
 
 
-@pytest.mark.parametrize("arguments", [a for a in TRAIN if "attention=custom" not in a], ids=" ".join)
+@pytest.mark.parametrize("arguments", [a for a in TRAIN if not any("my_" in argument for argument in a)], ids=" ".join)
 def test_every_train_command_is_accepted(arguments: list[str]) -> None:
     assert len(TRAIN) > 8
     check_overrides(arguments)
@@ -40,9 +40,16 @@ def test_an_attention_of_ones_own_as_the_readme_has_it(tmp_path: Path) -> None:
     assert list(tmp_path.glob("outputs/runs/uea/japanese_vowels/custom-MeanPooling/uea_encoder/s0-*/result.json"))
 
 
-def test_the_kernel_example_runs() -> None:
-    (source,) = (block for kind, block in BLOCKS if kind == "python" and "MultiHeadAttention(" in block)
-    exec(compile(source, "README.md", "exec"), {})
+def test_a_kernel_of_ones_own_as_the_readme_has_it(tmp_path: Path) -> None:
+    (source,) = (block for kind, block in BLOCKS if kind == "python" and "(Kernel)" in block)
+    (arguments,) = (a for a in TRAIN if any("my_kernel" in argument for argument in a))
+    (tmp_path / "my_kernel.py").write_text(source)
+    check = [sys.executable, str(ROOT / "scripts" / "check_attention.py"), *arguments, "scaling=false"]
+    check = [argument for argument in check if argument != "scale=quick"]
+    done = subprocess.run(
+        check, cwd=tmp_path, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_make_targets_exist() -> None:

@@ -93,6 +93,17 @@ class CountsTheFuture(Bare):
         return super().forward(x, padding_mask) * (1 + 0.1 * count)  # type: ignore[no-any-return]
 
 
+class SeesTheFutureInTraining(Bare):
+    def gated(self, x: Tensor, y: Tensor) -> Tensor:
+        return super().gated(x, y) + (0.01 * x.flip(1) if self.training else 0.0)
+
+
+class SeesTheFutureOfLongSequences(Bare):
+    def weights(self, x: Tensor, source: Tensor, mask: Tensor | None) -> Tensor:
+        weights = super().weights(x, source, mask)
+        return weights + 0.01 * weights.mT if x.shape[1] > 200 else weights
+
+
 class TakesCausal(Bare):
     claims = replace(BARE, causal=False)
 
@@ -104,6 +115,11 @@ class TakesCausal(Bare):
 class SeesPadding(Bare):
     def weights(self, x: Tensor, source: Tensor, mask: Tensor | None) -> Tensor:
         return super().weights(x, source, None)
+
+
+class SeesPaddingInTraining(Bare):
+    def weights(self, x: Tensor, source: Tensor, mask: Tensor | None) -> Tensor:
+        return super().weights(x, source, None if self.training else mask)
 
 
 class CountsPadding(Bare):

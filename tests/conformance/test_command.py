@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from reattend.attention import MixerFactory
+from reattend.conformance import Report
 from reattend.conformance.command import main
 
 ROOT = Path(__file__).parents[2]
@@ -73,7 +78,12 @@ def test_a_fault_is_told_and_written_and_the_exit_code_is_one(own: Path, capsys:
         (["attention=sofmax"], "Did you mean 'softmax'?"),
         (["attention=softmax", "length=2"], "length: expected int at least 4, found 2"),
         (["attention=softmax", "causal=maybe"], "causal: 'maybe' is not one of auto, True, False"),
-        (["attention=softmax", "lenght=9"], "lenght"),
+        (["attention=softmax", "lenght=9"], "lenght=9: there is no option 'lenght'. Did you mean 'length'?"),
+        (["attenton=softmax"], "Did you mean 'attention'?"),
+        (["attention=conv2d", "length=4", "prefix_tokens=4"], "prefix_tokens=4 leaves none of length=4 tokens"),
+        (["attention=softmax", "length=24", "prefix_tokens=30"], "prefix_tokens=30 leaves none of length=24 tokens"),
+        (["attention=softmax", "page=/proc/none/page.md"], "page=/proc/none/page.md cannot be written"),
+        (["attention=softmax", "page=/"], "page=/ cannot be written: it is a folder"),
         (["attention=softmax", "heads=3"], "num_heads=3 does not divide dim=16"),
         (["attention=sh", "causal=true"], "it is not causal: a pooled key averages tokens of the future"),
         (["attention=custom", "attention.target=nowhere.Mine"], "there is no module 'nowhere'"),
@@ -87,6 +97,53 @@ def test_a_mistake_in_the_command_is_answered_and_the_exit_code_is_two(
     captured = capsys.readouterr()
     assert told in captured.err
     assert not captured.out
+
+
+def test_a_page_that_was_there_stays_whole(
+    own: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (own / "page.md").write_text("the old page")
+
+    def fails(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.replace", fails)
+    asked = ["attention=custom", "attention.target=leaking.Leaking", "scaling=false", "length=4", "page=page.md"]
+    assert main(asked) == 2
+    assert "page.md cannot be written" in capsys.readouterr().err
+    assert (own / "page.md").read_text() == "the old page"
+    assert sorted(path.name for path in own.glob("*page*")) == ["page.md"]
+
+
+def test_what_a_mechanism_prints_is_told_once(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    talking = LEAKING.replace("        return self.proj", '        print("mean of", x.shape)\n        return self.proj')
+    (own / "leaking.py").write_text("print('imported')" + talking)
+    assert main(["attention=custom", "attention.target=leaking.Leaking", "scaling=false", "length=4"]) == 1
+    text = capsys.readouterr().out
+    assert re.search(r"it prints: \d+ line\(s\), left out here, the first 'imported'", text)
+    assert not re.search(r"^(imported|mean of)", text, flags=re.MULTILINE)
+
+
+def test_attention_dropout_is_left_out_unless_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates: list[float] = []
+
+    def seen(kind: MixerFactory, *_: Any, **__: Any) -> Report:
+        rates.append(kind.options["dropout"])
+        return Report("", "", "", [], 0, None, [], 0.0)
+
+    monkeypatch.setattr("reattend.conformance.command.run", seen)
+    main(["attention=softmax"])
+    main(["attention=softmax", "recipe.attention_dropout=0.2"])
+    assert rates == [0.0, 0.2]
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    asked = [sys.executable, str(ROOT / "scripts/check_attention.py"), "attention=softmax", "length=4", "scaling=false"]
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run([*asked, "causal=false"], stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_each_kind_of_layer_is_checked(capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,10 +22,16 @@ COMPILATION = "compilation.whole"
 # The class, the checks that fail and no other, and words of what is told.
 WRONG: dict[str, tuple[set[str], str]] = {
     "SeesTheFuture": ({"causality.future"}, "tokens from there on change.*moves by.*mask keys j > i"),
+    "SeesTheFutureInTraining": (
+        {"causality.training", "padding.training"},
+        "from there on change, in training mode.*mask keys j > i",
+    ),
+    "SeesTheFutureOfLongSequences": ({"causality.future"}, "before token 1 of 523 that do not move"),
     "NeverCausal": ({"causality.future"}, "spec.causal is never read"),
     "CountsTheFuture": ({"causality.beginning"}, "the first .* of 131 tokens.*x.shape\\[1\\]"),
     "TakesCausal": ({"causality.refusal"}, "TakesCausal.problems.*super\\(\\).problems"),
     "SeesPadding": ({"padding.content"}, "content of padding changes.*mask padded tokens out"),
+    "SeesPaddingInTraining": ({"padding.training"}, "padding on the right, in training mode.*mask padded tokens out"),
     "CountsPadding": ({"padding.amount", "causality.beginning"}, "divide by the number of real tokens"),
     "LossOverPadding": ({"padding.content"}, "sum the loss 'size' over real tokens only"),
     "GradientIntoPadding": (

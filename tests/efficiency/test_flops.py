@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from reattend.attention import MixerSpec, MultiHeadAttention
+from reattend.attention.reformer import Reformer
 from reattend.efficiency.flops import count_flops
 
 SPEC = MixerSpec(dim=16, num_heads=4, max_length=32)
@@ -38,3 +39,20 @@ def test_leaves_the_model_as_it_was() -> None:
     count_flops(model, {"input": torch.randn(1, 4)}, backward=True)
     assert model.training
     assert all(p.grad is None for p in model.parameters())
+
+
+@pytest.mark.parametrize("kernel", ["sparse", "top_k", "yoso", {"name": "sparse", "pattern": "fixed"}])
+def test_operators_of_our_own_are_counted(kernel: object) -> None:
+    """Without them only the linear layers would be counted."""
+    mixer = MultiHeadAttention(MixerSpec(dim=16, num_heads=2, max_length=128), kernel=kernel)
+    x = torch.randn(1, 128, 16, requires_grad=True)
+    linear = 2 * 128 * 4 * 16 * 16
+    counted, stated = count_flops(mixer, {"x": x}), mixer.flops(128)
+    assert linear < stated <= counted < 2.5 * stated  # Blocks of a pattern are computed whole.
+    assert count_flops(mixer, {"x": x}, backward=True) == 3 * counted
+
+
+def test_rounds_of_the_reformer_are_counted() -> None:
+    mixer = Reformer(MixerSpec(dim=16, num_heads=2, max_length=256), num_rounds=4, chunk_size=16)
+    counted = [count_flops(mixer, {"x": torch.randn(1, length, 16)}) for length in (16, 256)]
+    assert counted == [mixer.flops(16), mixer.flops(256)]

@@ -38,6 +38,10 @@ def _refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["attention=softmax", "heads=3"], "num_heads=3 does not divide dim=64"),
         (["attention=softmax", "device=tpu"], "'tpu' is not one of auto, cpu, cuda"),
         (["peers", "which=performer"], "which=performer: no such package. Did you mean 'performer-pytorch'?"),
+        (["mixers", "lenght=256"], "lenght=256: there is no option 'lenght'. Did you mean 'length'?"),
+        (["peers", "whch=all"], "Did you mean 'which'?"),
+        (["framework", "round=2"], "Did you mean 'rounds'?"),
+        (["attention=softmax", "file="], "file= names no file"),
         (["mechanisms", "lengths=64,128"], "the second must be over twice the first"),
         (["mechanisms", "attention=layers", "file=unused.md"], "attention=layers is made of other attentions"),
         ([], "python scripts/measure.py [mixers]"),
@@ -49,6 +53,20 @@ def test_mistakes_are_told(
     monkeypatch.chdir(tmp_path)
     assert told in _refused(arguments, capsys)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("what", ["mixers", "peers", "mechanisms"])
+def test_a_file_that_cannot_be_written_is_told_before_anything_is_measured(
+    what: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def measured(*_: object, **__: object) -> None:
+        raise AssertionError("too late")
+
+    for place in ("measure_mixers.costs", "measure_peers.beside", "measure_mechanisms.measure"):
+        monkeypatch.setattr(f"reattend.efficiency.{place}", measured)
+    (tmp_path / "file").touch()
+    told = _refused([what, *TINY, f"file={tmp_path}/file/table.md"], capsys)
+    assert told == f"file={tmp_path}/file/table.md cannot be written: Not a directory\n"
 
 
 def test_help_is_no_mistake(capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,6 +38,22 @@ def test_rows_go_on_where_they_ended(tmp_path: Path) -> None:
     assert lines[4:] == ["| a | 3 |", "| b | 2 |", "| c | 4 |", "", "- not installed"]
 
 
+def test_notes_go_when_they_no_longer_hold(tmp_path: Path) -> None:
+    first = _page(tmp_path / "table.md")
+    first.note("not installed")
+    first.add("a", ["1"], {}, "a: too long")
+    first.add("b", ["2"], {}, "b: sees the future")
+    second = _page(tmp_path / "table.md")
+    assert second.all_notes() == ["a: too long", "b: sees the future"]
+    second.add("a", ["3"], {})
+    assert (tmp_path / "table.md").read_text().splitlines()[4:] == [
+        "| a | 3 |",
+        "| b | 2 |",
+        "",
+        "- b: sees the future",
+    ]
+
+
 @pytest.mark.parametrize(("title", "columns"), [("measured otherwise", ("name", "ms")), ("measured so", ("name", "s"))])
 def test_rows_of_another_measurement_are_not_mixed_in(tmp_path: Path, title: str, columns: tuple[str, ...]) -> None:
     _page(tmp_path / "table.md").add("a", ["1"], {})

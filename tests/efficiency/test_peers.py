@@ -89,4 +89,17 @@ def test_rows_of_missing_packages_stay_out_and_are_noted(monkeypatch: pytest.Mon
     page = measure_peers(["length=64", "dim=8", "batch_size=1", "rounds=1", "causal=false", "device=cpu"])
     assert list(page.rows) == ["linear: made-up, one"]
     assert len(page.rows["linear: made-up, one"]["cells"]) == len(page.columns) - 1
-    assert page.notes == ["absent is not installed; it serves this comparison only: pip install absent"]
+    assert page.all_notes() == ["absent is not installed; it serves this comparison only: pip install absent"]
+
+
+@pytest.mark.parametrize(
+    ("peer", "told"),
+    [
+        (_peer(module="no_such_module"), "made-up is not installed; .*pip install made-up"),
+        (_peer(causal=(True,)), "made-up has no such form"),
+    ],
+)
+def test_nothing_to_compare_is_told(peer: Peer, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reattend.efficiency.measure_peers.PEERS", (peer,))
+    with pytest.raises(ReattendError, match=f"there is nothing to compare:\n{told}"):
+        measure_peers(["length=64", "dim=8", "batch_size=1", "rounds=1", "causal=false", "device=cpu"])

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import nn
 
 from reattend.attention.contract import Capabilities, Mixer, MixerSpec, intersect
@@ -35,11 +36,18 @@ class MixerFactory:
         """The mixer for `spec`.
 
         Raises:
-            ReattendError: if `problems` finds any; names them all.
+            ReattendError: if `problems` finds any, which it names, or no memory is left for the mixer.
         """
         _refuse(self.mixer_class.__name__, self.problems(spec))
-        mixer = self.mixer_class(spec, **self.options)
-        shared = self._shared_at(spec)
+        try:
+            mixer = self.mixer_class(spec, **self.options)
+            shared = self._shared_at(spec)
+        except (MemoryError, RuntimeError, TypeError) as error:
+            if not _is_too_large(error):
+                raise
+            sizes = ", ".join(f"{name}={value}" for name, value in self.options.items())
+            told = str(error).splitlines()[0] if str(error) else type(error).__name__
+            _refuse(f"{self.mixer_class.__name__} with {sizes}", [f"there is no memory for it ({told})"])
         if shared is not None:
             mixer.use_shared(shared)
         return mixer
@@ -123,6 +131,12 @@ class LayeredMixerFactory:
 
     def _by_layer(self, num_layers: int) -> dict[int, MixerFactory]:
         return {index % num_layers: factory for index, factory in self.at.items() if -num_layers <= index < num_layers}
+
+
+def _is_too_large(error: Exception) -> bool:
+    """Whether `error` is that of an allocator, or of a number of bytes beyond any."""
+    words = ("can't allocate memory", "Storage size calculation overflowed", "Overflow when unpacking")
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(word in str(error) for word in words)
 
 
 def _refuse(what: str, problems: Iterable[str]) -> None:

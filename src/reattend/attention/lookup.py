@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import inspect
 import math
 import pkgutil
 import re
+import traceback
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union
 
@@ -17,6 +20,13 @@ from reattend.errors import ReattendError, nearest
 T = TypeVar("T")
 
 SlotChoice = str | Mapping[str, Any]
+
+_PACKAGE = "reattend.attention"
+_SLOTS = {  # where a name that fills another slot belongs
+    "feature_maps": "a feature map of the kernel linear: kernel={{name: linear, feature_map: {name}}}",
+    "kernels": "a kernel: kernel={name}",
+    "projections": "a projection: projection={name}",
+}
 
 
 def names_in(package: str) -> list[str]:
@@ -42,11 +52,11 @@ def resolve(package: str, base: type[T], choice: SlotChoice) -> tuple[type[T], d
     if not isinstance(name, str):
         raise ReattendError(f"a {kind} is a name, or a mapping with the key 'name' beside its options; got {choice!r}")
     if "." in name:
-        return _imported(name, base), options
+        return _imported(name, base, kind), options
     names = names_in(package)
     if name not in names:
         raise ReattendError(
-            f"unknown {kind} '{name}'.{nearest(name, names)} There are: {', '.join(names)}; "
+            f"unknown {kind} '{name}'.{_elsewhere(name) or _likely(name, names)} There are: {', '.join(names)}; "
             f"one of your own goes by its import path"
         )
     module = importlib.import_module(f"{package}.{name}")
@@ -56,18 +66,75 @@ def resolve(package: str, base: type[T], choice: SlotChoice) -> tuple[type[T], d
     raise ReattendError(f"{module.__name__} defines no subclass of {base.__name__}")
 
 
-def _imported(path: str, base: type[T]) -> type[T]:
-    module_name, _, class_name = path.rpartition(".")
+def imported(path: str) -> Any:
+    """What the import path names.
+
+    Raises:
+        ReattendError: there is no such module or nothing of that name in it, or its import fails; with the file and
+            line of the module where it does.
+    """
+    module_name, _, name = path.rpartition(".")
+    if not module_name or not all(part.isidentifier() for part in path.split(".")):
+        raise ReattendError(f"'{path}' is no import path; one looks like my_package.my_module.MyClass")
     try:
-        found = getattr(importlib.import_module(module_name), class_name, None)
-    except ImportError as error:
-        raise ReattendError(f"cannot import '{path}': {error}") from error
-    if found is None:
-        choices = [name for name in vars(importlib.import_module(module_name)) if not name.startswith("_")]
-        raise ReattendError(f"module '{module_name}' has no '{class_name}'.{nearest(class_name, choices)}")
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
+            raise ReattendError(f"cannot import '{path}': {error}") from error
+        raise ReattendError(f"importing {module_name} failed: {_import_failure(error, module_name)}") from error
+    if not hasattr(module, name):
+        choices = [choice for choice in vars(module) if not choice.startswith("_")]
+        raise ReattendError(f"module '{module_name}' has no '{name}'.{nearest(name, choices)}")
+    return getattr(module, name)
+
+
+def _imported(path: str, base: type[T], kind: str) -> type[T]:
+    found = imported(path)
     if not (inspect.isclass(found) and issubclass(found, base)):
         raise ReattendError(f"'{path}' is not a subclass of {base.__module__}.{base.__name__}")
+    missing = sorted(getattr(found, "__abstractmethods__", ()))
+    if missing:
+        raise ReattendError(f"'{path}' does not define {', '.join(missing)}, which every {kind} must")
     return found
+
+
+def _import_failure(error: Exception, module_name: str) -> str:
+    """`error` in one line, with the line of the module that it comes from."""
+    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    what = " ".join(f"{type(error).__name__}: {text}".split())
+    if isinstance(error, SyntaxError):
+        return f"{what} ({error.filename}, line {error.lineno})"
+    files = {*module_name.split("."), "__init__"}
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).stem in files and frame.filename != importlib.__file__
+    ]
+    return what + "".join(f" ({frame.filename}, line {frame.lineno})" for frame in frames[-1:])
+
+
+def _elsewhere(name: str) -> str:
+    """Which other slot `name` is for, or ""."""
+    found = [words for package, words in _SLOTS.items() if name in names_in(f"{_PACKAGE}.{package}")]
+    return f" '{name}' is {found[0].format(name=name)}." if found else ""
+
+
+def _likely(word: str, choices: Iterable[str]) -> str:
+    """`nearest`, but before all others a choice that begins as `word` does, or else ends so, as far as both go."""
+    known = list(choices)
+    long = [choice for choice in known if min(len(choice), len(word)) > 2]
+    begin = [choice for choice in long if choice.startswith(word) or word.startswith(choice)]
+    end = [choice for choice in long if choice.endswith(word) or word.endswith(choice)]
+    near = difflib.get_close_matches(word, begin or end, n=1, cutoff=0.0)
+    return f" Did you mean '{near[0]}'?" if near else nearest(word, known)
+
+
+def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """The type hints of `function`; none where one cannot be evaluated, as under `if TYPE_CHECKING:`."""
+    try:
+        return typing.get_type_hints(function)
+    except Exception:
+        return {}
 
 
 def option_problems(what: str, target: Callable[..., Any], options: Mapping[str, Any]) -> list[str]:
@@ -81,12 +148,12 @@ def option_problems(what: str, target: Callable[..., Any], options: Mapping[str,
         for name, parameter in inspect.signature(function).parameters.items()
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY
     }
-    hints = typing.get_type_hints(function)
+    hints = hints_of(function)
     found = []
     for name, value in options.items():
         if name not in parameters:
             valid = ", ".join(parameters) or "it has none"
-            found.append(f"{what} has no option '{name}'.{nearest(name, parameters)} Its options: {valid}")
+            found.append(f"{what} has no option '{name}'.{_likely(name, parameters)} Its options: {valid}")
         elif not _fits(value, hints.get(name, Any)):
             found.append(f"option '{name}' of {what} must be {_words(hints[name])}, not {value!r}")
     for name, parameter in parameters.items():

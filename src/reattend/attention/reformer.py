@@ -158,13 +158,15 @@ class Reformer(Mixer):
 
     def _heads(self, x: Tensor) -> Tensor:
         """(B, N, D) to (B, H, N, d)."""
-        return x.view(*x.shape[:2], self.spec.num_heads, -1).transpose(1, 2)
+        heads: Tensor = x.unflatten(2, (self.spec.num_heads, self.spec.dim // self.spec.num_heads))
+        return heads.transpose(1, 2)
 
     def flops(self, length: int) -> int:
         """Linear layers, hashing, and logits and weighted values of two chunks a token and round."""
-        num_rounds, dim = self.rotations.shape[0], self.spec.dim
-        hashing = num_rounds * sum(self.factors) * length * dim
-        attention = 4 * num_rounds * length * 2 * min(self.chunk_size, length) * dim
+        # What fits into one chunk is attended to whole, once.
+        num_rounds, dim = (self.rotations.shape[0] if length > self.chunk_size else 1), self.spec.dim
+        hashing = num_rounds * sum(self.factors) * length * dim if length > self.chunk_size else 0
+        attention = 4 * num_rounds * length * min(2 * self.chunk_size, length) * dim
         return 2 * length * 3 * dim**2 + hashing + attention
 
 

@@ -28,8 +28,7 @@ class ScaledHeads(nn.Module):
 
     Args:
         spec: the place it is built for.
-        scales: downsampling factor of each head, or one for all heads; None for `default_scale`.
-        default_scale: factor of all heads where `scales` has none.
+        scales: downsampling factor of each head, or one for all heads; None leaves all heads whole.
         pooling: how a window becomes one key and one value.
     """
 
@@ -38,12 +37,13 @@ class ScaledHeads(nn.Module):
         spec: MixerSpec,
         *,
         scales: int | Sequence[int] | None = None,
-        default_scale: int = 1,
         pooling: Literal["mean", "stride", "conv"] = "mean",
     ) -> None:
         super().__init__()
-        scales = default_scale if scales is None else scales
+        scales = 1 if scales is None else scales
         self.scales = [scales] * spec.num_heads if isinstance(scales, int) else list(scales)
+        if pooling == "conv":  # A filter beyond the sequence would never be used whole.
+            self.scales = [min(scale, max(1, spec.max_length - spec.prefix_tokens)) for scale in self.scales]
         self.pooling = pooling
         self.groups = [
             HeadGroup(
@@ -75,6 +75,8 @@ class ScaledHeads(nn.Module):
         if scale == 1 or (k.shape[2] <= prefix and self.pooling != "conv"):
             return k, v, key_mask
         prefix = min(prefix, k.shape[2])
+        if self.pooling != "conv":
+            scale = min(scale, k.shape[2] - prefix)
         if self.pooling == "conv":
             # Without a window too, so that its filters have a gradient.
             filters = self.key_filters[str(scale)], self.value_filters[str(scale)]
@@ -106,6 +108,7 @@ class ScaledHeads(nn.Module):
     def shares(self, key_mask: Tensor, scale: int, prefix: int, dtype: torch.dtype) -> Tensor:
         """Share (B, M) of each token in the key and value of its window; zero at padding."""
         real = key_mask[:, None, :, None].to(dtype)
+        scale = min(scale, max(1, real.shape[2] - prefix))
         tokens = F.pad(real[:, :, prefix:], (0, 0, 0, -(real.shape[2] - prefix) % scale))
         windows = tokens.unflatten(2, (tokens.shape[2] // scale, scale))
         if self.pooling == "mean":

@@ -59,9 +59,8 @@ class SlotChoices:
     @property
     def scales(self) -> int | list[int]:
         """Downsampling factor of all heads, or of each."""
-        options = self.scaled_heads or {}
-        scales = options.get("scales")
-        scales = options.get("default_scale", 1) if scales is None else scales
+        scales = (self.scaled_heads or {}).get("scales")
+        scales = 1 if scales is None else scales
         return scales if isinstance(scales, int) else list(scales)
 
     @property
@@ -119,7 +118,8 @@ class SlotChoices:
                 f"{len(scales)} scales {scales} for {spec.num_heads} heads: give one scale per head, "
                 f"or leave every head whole (scales=none)"
             )
-        if any(scale < 1 for scale in ([scales] if isinstance(scales, int) else scales)):
+        each = [scales] if isinstance(scales, int) else scales
+        if any(scale < 1 for scale in each):
             found.append(f"scales {scales} must be 1 (the whole head) or larger")
         if not 0 <= self.dropout < 1:
             found.append(f"dropout={self.dropout} must be at least 0 and below 1")

@@ -170,9 +170,11 @@ class FeatureMap(nn.Module, ABC):
     Attributes:
         scales_keys: features of a key may over- or underflow, so that keys too are mapped by `scaled`. It costs time. A
             subclass with a `scaled` of its own has it, unless it says otherwise.
+        random: the map draws numbers when it is built, so that queries and keys must be mapped by one and the same.
     """
 
     scales_keys: ClassVar[bool] = False
+    random: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -194,6 +196,10 @@ class FeatureMap(nn.Module, ABC):
     @abstractmethod
     def forward(self, x: Tensor) -> Tensor:
         """phi(x): (..., D) to (..., F), float32 or float64."""
+
+    def flops(self, num_tokens: int, head_dim: int) -> int:
+        """Floating-point operations of phi for the tokens of one head, 2 per multiply-add; elementwise work is none."""
+        return 0
 
     def scaled(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
         """phi(x) exp(-s), which neither over- nor underflows, and s (..., 1); None stands for zero.

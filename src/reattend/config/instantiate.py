@@ -18,6 +18,9 @@ if TYPE_CHECKING:  # `train.py --help` and a mistyped option are answered withou
 
 TRIAL_LENGTH = 64
 
+MOST_NAMED, NAMED_OF_MANY = 8, 5
+LIST_COMMAND = "python scripts/list.py attention"
+
 RECIPE = """\
 class MyMixer(reattend.attention.Mixer):
     def __init__(self, spec, *, my_option: int = 1): super().__init__(); ...
@@ -135,9 +138,31 @@ def _mixer_problems(attention: AttentionConfig, spec: MixerSpec, tree: Mapping[s
         return []
     if _works(attention.name, spec, tree):
         return [f"attention={attention.name}: {'; '.join(found)}. With the options of its YAML file it works."]
+    return [f"attention={attention.name} cannot work here: {'; '.join(found)}. {_advice(attention, spec, tree)}."]
+
+
+def _advice(attention: AttentionConfig, spec: MixerSpec, tree: Mapping[str, Any]) -> str:
+    """Names the attentions that work at `spec`; of many, those most like `attention`."""
     able = [name for name in plain_attentions() if name != attention.name and _works(name, spec, tree)]
-    advice = f"Attentions that can: {', '.join(able)}" if able else "No attention can: change the backbone's options"
-    return [f"attention={attention.name} cannot work here: {'; '.join(found)}. {advice}."]
+    if not able:
+        return "No attention can: change the backbone's options"
+    if len(able) <= MOST_NAMED:
+        return f"Attentions that can: {', '.join(able)}"
+    meant = attention.parts.get(attention.default or "", attention)
+    alike = sorted(able, key=lambda name: _unlikeness(meant, attention_within(tree, name, [])))[:NAMED_OF_MANY]
+    return f"Attentions that can: {', '.join(alike)}, and {len(able) - len(alike)} more ({LIST_COMMAND})"
+
+
+def _unlikeness(attention: AttentionConfig, other: Mapping[str, Any]) -> tuple[int, ...]:
+    """Smaller for a mechanism of the same class, then kernel, then options; at last for one with few options."""
+    options, others = attention.options, other["options"]
+    kernels = [k.get("name") if isinstance(k, Mapping) else k for k in (options.get("kernel"), others.get("kernel"))]
+    return (
+        int(attention.target != other["target"]),
+        int(kernels[0] != kernels[1]),
+        len(set(options) ^ set(others)),
+        len(others),
+    )
 
 
 def _trial_problems(attention: AttentionConfig, spec: MixerSpec) -> list[str]:

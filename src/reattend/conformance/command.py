@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import math
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -25,8 +28,10 @@ from reattend.conformance.check import run
 from reattend.conformance.page import as_markdown, as_text, verdict
 from reattend.conformance.results import Report
 from reattend.efficiency.arguments import read_own
+from reattend.efficiency.page import check_writable
 from reattend.efficiency.scaling import squarest
 from reattend.errors import ReattendError
+from reattend.runs.files import write_bytes
 from reattend.train.devices import prepare_cpu
 
 USAGE = """\
@@ -62,6 +67,12 @@ class Options:
     scaling: bool = True
     page: Path | None = None
 
+    def problems(self) -> list[str]:
+        """What is wrong with the values together; empty if nothing."""
+        if self.grid is None and self.prefix_tokens >= self.length:
+            return [f"prefix_tokens={self.prefix_tokens} leaves none of length={self.length} tokens behind the prefix"]
+        return []
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Checks what is asked for, prints the page, and returns the exit code."""
@@ -85,13 +96,18 @@ def check_attention(arguments: Sequence[str]) -> list[Report]:
     """
     options, overrides = read_own(Options, arguments, USAGE)
     check_overrides(overrides)
+    if options.page is not None:
+        check_writable("page", options.page)
     common = [
         f"backbone.options.dim={options.dim}",
         f"backbone.options.num_heads={options.heads}",
         f"scales.value={[1 + head % 2 for head in range(options.heads)]}",
+        "recipe.attention_dropout=0",
     ]
     config = read(compose([*common, *normalise_overrides(overrides)]))
-    factory = build_mixer_factory(config)
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        factory = build_mixer_factory(config)
     prepare_cpu(config.trainer)
     place = MixerSpec(
         dim=options.dim,
@@ -102,10 +118,12 @@ def check_attention(arguments: Sequence[str]) -> list[Report]:
     )
     reports: list[Report] = []
     for name, kind, spec in factory.kinds(place):
-        specs = _places(config, kind, spec, options)
         asked = " ".join([*([name.strip()] if name else []), *arguments])
-        report = run(kind, specs, batch_size=options.batch_size, costly=options.scaling, asked=asked)
-        print(("\n" if reports else "") + as_text(report))
+        with redirect_stdout(printed):
+            specs = _places(config, kind, spec, options)
+            report = run(kind, specs, batch_size=options.batch_size, costly=options.scaling, asked=asked)
+        report, printed = replace(report, printed=printed.getvalue()), io.StringIO()
+        _tell(("\n" if reports else "") + as_text(report))
         reports.append(report)
     if options.page is not None:
         _write(options.page, reports)
@@ -128,9 +146,13 @@ def _places(config: RunConfig, kind: MixerFactory, spec: MixerSpec, options: Opt
 
 
 def _write(path: Path, reports: Sequence[Report]) -> None:
+    write_bytes(path, "\n".join(map(as_markdown, reports)).encode())
+    _tell(f"\nThe page is in {path}: {'; '.join(map(verdict, reports))}")
+
+
+def _tell(text: str) -> None:
+    """Prints; once nobody reads any more (`| head`), what follows goes nowhere."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("\n".join(map(as_markdown, reports)), encoding="utf-8")
-    except OSError as error:
-        raise ReattendError(f"page={path} cannot be written: {error.strerror}") from error
-    print(f"\nThe page is in {path}: {'; '.join(map(verdict, reports))}")
+        print(text, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -59,10 +59,12 @@ def _about(report: Report) -> list[str]:
     flops = (
         "does not state its operations" if report.flops is None else f"{report.flops:,} operations a sample (stated)"
     )
+    printed = report.printed.strip().splitlines()
     return [
         f"{report.location}   {report.asked}".rstrip(),
         *(f"built for {place}" for place in report.places),
         f"{report.parameters:,} parameters, {flops}; checked in {report.seconds:.1f} s",
+        *([f"it prints: {len(printed)} line(s), left out here, the first {printed[0][:60]!r}"] if printed else []),
     ]
 
 

@@ -49,6 +49,7 @@ class Report:
         flops: stated floating-point operations of one sample, None if it states none.
         results: one for each check.
         seconds: time that all took.
+        printed: what the mechanism printed meanwhile.
     """
 
     mechanism: str
@@ -59,6 +60,7 @@ class Report:
     flops: int | None
     results: Sequence[Result]
     seconds: float
+    printed: str = ""
 
     def having(self, status: Status) -> list[Result]:
         """The results that ended so."""

@@ -16,6 +16,7 @@ from reattend.conformance.results import NotApplicable, Result
 
 NOISE = 0.1
 LONG = 131  # Longer than the usual chunks and blocks, and a multiple of none.
+LONGEST = 523  # The same for the largest of them.
 
 
 class Subject:
@@ -37,11 +38,11 @@ class Subject:
         self.capabilities: Capabilities = factory.capabilities
         self.results: dict[str, Result] = {}
 
-    def longer(self, length: int = LONG) -> Subject:
+    def longer(self, length: int = LONG, batch_size: int | None = None) -> Subject:
         """The same for more tokens, where there is no grid that would have to grow too."""
         if self.spec.grid is not None or self.spec.max_length >= length:
             return self
-        return Subject(self.factory, replace(self.spec, max_length=length), self.batch_size)
+        return Subject(self.factory, replace(self.spec, max_length=length), batch_size or self.batch_size)
 
     def shorter(self, length: int) -> Subject:
         """The same for fewer tokens, where there is no grid that would have to shrink too."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -11,9 +11,12 @@ import torch
 
 from reattend.attention import MixerSpec
 from reattend.config.binding import bind_dataclass
+from reattend.config.groups import group_defaults
 from reattend.config.limits import Count
 from reattend.config.problems import refuse
+from reattend.config.schema import RunConfig
 from reattend.efficiency.scaling import squarest
+from reattend.errors import nearest
 
 Own = TypeVar("Own")
 
@@ -76,9 +79,9 @@ def read_own(kind: type[Own], arguments: Sequence[str], usage: str) -> tuple[Own
     hints = get_type_hints(kind)
     names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
     given = {name: _parse(text, hints[name]) for name, text in map(split, arguments) if name in names}
-    problems: list[str] = []
+    problems = [problem for argument in arguments if (problem := _unknown(argument, names))]
     bound = bind_dataclass(kind, given, "", problems)
-    if not problems and isinstance(bound, Shape):
+    if not problems and hasattr(bound, "problems"):
         problems += bound.problems()
     refuse(problems, usage)
     return bound, [argument for argument in arguments if split(argument)[0] not in names]
@@ -88,6 +91,15 @@ def split(argument: str) -> tuple[str, str]:
     """Key and value of `key=value`."""
     key, _, value = argument.partition("=")
     return key, value
+
+
+def _unknown(argument: str, own: Collection[str]) -> str:
+    """What is wrong with a value for a single name that nothing has; "" for all other arguments."""
+    key = split(argument)[0]
+    others = {*group_defaults(), *(field.name for field in fields(RunConfig))}
+    if not re.match(r"[A-Za-z]\w*=", argument) or key in {*own, *others, "hydra"}:
+        return ""
+    return f"{argument}: there is no option '{key}'.{nearest(key, own) or nearest(key, others)}"
 
 
 def _parse(text: str, hint: Any) -> Any:

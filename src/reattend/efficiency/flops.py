@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from reattend.efficiency.operator_flops import formulas
+
 
 def count_flops(model: nn.Module, inputs: Mapping[str, Any], backward: bool = False) -> int:
     """Operations of `model(**inputs)`, 2 per multiply-add: matrix products and convolutions, not element-wise work.
@@ -21,7 +23,8 @@ def count_flops(model: nn.Module, inputs: Mapping[str, Any], backward: bool = Fa
     model.eval()
     try:
         # The plain backend: fused kernels have no count on a CPU, and count recomputed work on a GPU.
-        with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter, torch.set_grad_enabled(backward):
+        counter = FlopCounterMode(display=False, custom_mapping=dict(formulas()))
+        with sdpa_kernel(SDPBackend.MATH), counter, torch.set_grad_enabled(backward):
             outputs = model(**inputs)
             if backward:
                 _total(outputs).backward()

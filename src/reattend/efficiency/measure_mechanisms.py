@@ -60,10 +60,8 @@ def measure_mechanisms(arguments: Sequence[str]) -> Page:
     for name in everything if own.attention == ["all"] else own.attention:
         start = time.perf_counter()
         found = measure(name, overrides, own, own.lengths, own.quadratic_lengths)
-        if found.problem:
-            page.note(f"{name}: {found.problem}")
         page.failed |= found.failed
-        page.add(name, found.cells(), asdict(found))
+        page.add(name, found.cells(), asdict(found), found.problem and f"{name}: {found.problem}")
         print(f"{name}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
     return page
 

@@ -51,18 +51,19 @@ def measure_mixers(arguments: Sequence[str]) -> Page:
     layers = {FUSED: fused_softmax(own), UNFUSED: unfused_softmax(own)} | candidates(names, overrides, own)
     device = own.torch_device()
     conditions = prepare(device, overrides)
-    built = {name: layer.build() for name, layer in layers.items()}
-    measured = costs(built, own.batch_size, own.length, own.dim, own.rounds, device)
     title = f"forward + backward of a layer, ratios to {FUSED}: {own}; {conditions}"
     page = Page(title, (*_COLUMNS, *(_GROWTH_COLUMNS if own.lengths else ())), own.file)
+    built = {name: layer.build() for name, layer in layers.items()}
+    measured = costs(built, own.batch_size, own.length, own.dim, own.rounds, device)
     for name, layer in layers.items():
         cells = _cells(measured[name], measured[FUSED])
         raw: dict[str, Any] = {"cost": asdict(measured[name]), "growth": None}
+        problem = ""
         if own.lengths:
-            growth = None if name == UNFUSED else _growth(layer, own.lengths, own, device, page, name)
+            growth, problem = (None, "") if name == UNFUSED else _growth(layer, own.lengths, own, device)
             cells += growth_cells(growth, layer.claim)
             raw["growth"] = growth and asdict(growth)
-        page.add(name, cells, raw)
+        page.add(name, cells, raw, problem and f"attention={name}: {problem}")
     return page
 
 
@@ -76,13 +77,12 @@ def _cells(own: Cost, baseline: Cost) -> list[str]:
     ]
 
 
-def _growth(
-    layer: Candidate, lengths: tuple[int, int], own: Shape, device: torch.device, page: Page, name: str
-) -> Scaling | None:
+def _growth(layer: Candidate, lengths: tuple[int, int], own: Shape, device: torch.device) -> tuple[Scaling | None, str]:
+    """How time and memory grow, or why that cannot be measured."""
     try:
-        return scaling(
+        found = scaling(
             layer.factory, layer.spec, lengths, own.batch_size, rounds=own.rounds, device=device, expected=layer.claim
         )
     except ReattendError as error:
-        page.note(f"attention={name}: {error}")
-        return None
+        return None, str(error)
+    return found, ""

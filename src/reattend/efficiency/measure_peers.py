@@ -13,7 +13,7 @@ from reattend.efficiency.page import Page, figure
 from reattend.efficiency.peers import PEERS, Peer
 from reattend.efficiency.setting import prepare
 from reattend.efficiency.timing import ratio
-from reattend.errors import nearest
+from reattend.errors import ReattendError, nearest
 
 USAGE = """\
 python scripts/measure.py peers [which=all|performer-pytorch,...] [causal=true|false] [file=results/peers.md]
@@ -56,25 +56,29 @@ def measure_peers(arguments: Sequence[str]) -> Page:
     conditions = prepare(device, overrides)
     shape = replace(own, causal=None)
     page = Page(f"forward + backward of a layer beside packages: {shape}; {conditions}", COLUMNS, own.file)
-    for peer in PEERS:
-        if peer.package not in own.which and "all" not in own.which:
-            continue
+    asked = [peer for peer in PEERS if peer.package in own.which or "all" in own.which]
+    compared = 0
+    for peer in asked:
         if missing := peer.missing():
             page.note(missing)
             continue
         for causal in peer.causal:
             if own.causal in (None, causal):
-                _add(page, peer, replace(own, causal=causal), overrides)
+                compared += _add(page, peer, replace(own, causal=causal), overrides)
+    if not compared:
+        reasons = page.notes or [f"{peer.package} has no such form" for peer in asked]
+        raise ReattendError("\n".join(["there is nothing to compare:", *dict.fromkeys(reasons)]))
     return page
 
 
-def _add(page: Page, peer: Peer, shape: Shape, overrides: Sequence[str]) -> None:
+def _add(page: Page, peer: Peer, shape: Shape, overrides: Sequence[str]) -> bool:
+    """Measures a row, or notes why it cannot; whether it was measured."""
     name = f"{peer.attention}{', causal' if shape.causal else ''}: {peer.label}"
     try:
         measured = beside(peer.attention, overrides, peer, shape)
     except ConfigError as error:
         page.note(f"{name}: {error}")
-        return
+        return False
     ours, theirs, softmax = measured[OURS], measured[THEIRS], measured[FUSED]
     cells = [
         figure(1e3 * ours.seconds),
@@ -86,6 +90,6 @@ def _add(page: Page, peer: Peer, shape: Shape, overrides: Sequence[str]) -> None
         f"{ratio(ours.rounds, softmax.rounds).median:.2f}",
         f"{ratio(theirs.rounds, softmax.rounds).median:.2f}",
     ]
-    if shape.causal and peer.caveat:
-        page.note(f"{peer.package}: {peer.caveat}.")
-    page.add(name, cells, {key: asdict(cost) for key, cost in measured.items()})
+    note = f"{peer.package}: {peer.caveat}." if shape.causal and peer.caveat else ""
+    page.add(name, cells, {key: asdict(cost) for key, cost in measured.items()}, note)
+    return True

@@ -87,7 +87,7 @@ class Mechanism:
         if result.status == "failed":
             return f"FAILS: {result.seen}"
         if result.status == "passed":
-            return result.note.removeprefix("agrees ") or "yes"
+            return "yes" if check == BLIND else result.note.removeprefix("agrees ") or "yes"
         return "sees more" if check == BLIND and self.has_causal else "no"
 
 

@@ -32,6 +32,8 @@ class Performer(FeatureMap):
         kind: which kernel is estimated.
     """
 
+    random = True
+
     seed: Tensor
     matrix: Tensor
 
@@ -73,6 +75,9 @@ class Performer(FeatureMap):
 
     def num_features(self, head_dim: int) -> int:
         return self.matrix.shape[0]
+
+    def flops(self, num_tokens: int, head_dim: int) -> int:
+        return 2 * num_tokens * head_dim * self.matrix.shape[0]
 
     def forward(self, x: Tensor) -> Tensor:
         features, log_scale = self.scaled(x)

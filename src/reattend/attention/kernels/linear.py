@@ -69,6 +69,11 @@ class LinearKernel(Kernel):
         found = [problem for choice in choices if choice is not None for problem in _map_problems(spec, choice)]
         if options.get("length_power") and options.get("normalised", True):
             found.append("length_power has no effect with a normaliser: set normalised=false, or length_power=0")
+        if not found and choices[1] is not None:
+            maps = [resolve(FEATURE_MAPS, FeatureMap, choice)[0] for choice in choices]  # type: ignore[type-abstract]
+            drawn = next((found.__name__ for found in maps if found.random), None)
+            if drawn:
+                return [f"{drawn} draws at random: leave query_feature_map out: both sides must share the matrix"]
         if not found and choices[1] is not None and spec.dim % spec.num_heads == 0:
             head_dim = spec.dim // spec.num_heads
             lengths = [_built(spec, choice).num_features(head_dim) for choice in choices]
@@ -110,8 +115,7 @@ class LinearKernel(Kernel):
         wide = torch.promote_types(torch.promote_types(q.dtype, k.dtype), torch.float32)
         # One copy each, and all that follows passes over memory in order.
         q, k = q.to(wide).contiguous(), k.to(wide).contiguous()
-        of_queries = self.feature_map if self.query_feature_map is None else self.query_feature_map
-        query = of_queries.scaled(q)[0] if self.normalised else of_queries(q)
+        query = self._query_map.scaled(q)[0] if self.normalised else self._query_map(q)
         key, key_log_scale = self.feature_map.scaled(k) if self.feature_map.scales_keys else (self.feature_map(k), None)
         if key_mask is not None:
             padding = ~key_mask[:, None, :, None]
@@ -119,6 +123,10 @@ class LinearKernel(Kernel):
             if key_log_scale is not None:
                 key_log_scale = key_log_scale.masked_fill(padding, -torch.inf)
         return query, key, key_log_scale
+
+    @property
+    def _query_map(self) -> FeatureMap:
+        return self.feature_map if self.query_feature_map is None else self.query_feature_map
 
     def _num_keys(self, key: Tensor, key_mask: Tensor | None) -> Tensor:
         """Number of real keys that a query sees, at least 1: (B or 1, 1, N or 1, 1)."""
@@ -146,6 +154,7 @@ class LinearKernel(Kernel):
         """Sums over the keys, then numerator and normaliser of each query; the causal form as its recurrence."""
         features = self.feature_map.num_features(self.head_dim)
         products = 2 * features * self.head_dim * (num_keys + num_queries)
+        products += self._query_map.flops(num_queries, self.head_dim) + self.feature_map.flops(num_keys, self.head_dim)
         return products + (features * (2 * num_queries + num_keys) if self.normalised else 0)
 
     def initial_state(self, batch_size: int, device: torch.device, dtype: torch.dtype) -> State:

@@ -90,6 +90,8 @@ class SparseKernel(Kernel):
         scale, prefix = self._places(q, group)
         if self.flex and q.is_cuda and scale == 1:
             return attend_pattern(q, k, v, self._sees, key_mask)
+        if not q.numel():
+            return torch.zeros_like(q)
         outs = []
         if prefix:
             seen = slice(0, prefix if self.causal else None)
@@ -152,11 +154,14 @@ class SparseKernel(Kernel):
 
     def _attend_far(self, q: Tensor, k: Tensor, v: Tensor, real: Tensor | None, scale: int) -> tuple[Tensor, Tensor]:
         """Attention to the second part of the pattern."""
+        # A window beyond the sequence has the same pattern, and would be filled up in vain.
         if self.pattern == "strided":
-            return attend_columns(q, k, v, self.window, causal=self.causal, real=real, scale=scale)
+            window = min(self.window, round_up(q.shape[2], scale))
+            return attend_columns(q, k, v, window, causal=self.causal, real=real, scale=scale)
+        window = min(self.window, round_up(q.shape[2] + self.num_summaries, scale))
         if self.causal:
-            return attend_earlier_summaries(q, k, v, self.window, self.num_summaries, real=real)
-        return attend_summaries(q, k, v, self.window, self.num_summaries, real=real, scale=scale)
+            return attend_earlier_summaries(q, k, v, window, self.num_summaries, real=real)
+        return attend_summaries(q, k, v, window, self.num_summaries, real=real, scale=scale)
 
     def weights(
         self,

@@ -30,7 +30,7 @@ def attend_with_lse(
         Output (B, H, Q, D) and log-sum-exp (B, H, Q), float32 at least. A query that sees no key gets zero and -inf,
         both with zero gradient.
     """
-    if k.shape[2] == 0:
+    if k.shape[2] == 0 or not q.numel():
         return torch.zeros_like(q), q.new_full(q.shape[:3], -math.inf, dtype=_wide(q))
     blind = None if mask is None else _blind(mask, causal)
     if q.device.type != "cpu":

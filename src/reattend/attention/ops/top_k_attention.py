@@ -83,7 +83,7 @@ def _attend(
         threshold[heads, rows] = block_threshold
         log_normaliser[heads, rows] = block_normaliser
     shape = q.shape[:3]
-    return out.to(v.dtype).view(*shape, -1), threshold.view(shape), log_normaliser.view(shape)
+    return out.to(v.dtype).view(*shape, v.shape[-1]), threshold.view(shape), log_normaliser.view(shape)
 
 
 @_attend.register_fake

@@ -5,21 +5,26 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from reattend.attention import MixerSpec
 from reattend.conformance.check import check
 from reattend.conformance.compare import relative_error, same_bits, worst
 from reattend.conformance.results import CheckFailed, NotApplicable, Passed
-from reattend.conformance.subject import Subject
+from reattend.conformance.subject import LONGEST, Subject
 
 
 @check("Later tokens do not change earlier outputs by a bit")
 def future(subject: Subject) -> Passed:
-    subject.requires_causal()
-    subject.requires("blind_to_future")
-    for at in (subject, subject.longer()):
-        _blind(at)
-    return Passed()
+    return _blind(subject, train=False)
+
+
+@check(
+    "In training mode too later tokens do not change earlier outputs by a bit",
+    after=("causality.future", "determinism.training", "batch.training"),
+)
+def training(subject: Subject) -> Passed:
+    return _blind(subject, train=True)
 
 
 @check("The first tokens alone give the outputs that they have in a longer sequence", after=("causality.future",))
@@ -61,25 +66,40 @@ def refusal(subject: Subject) -> Passed:
     return Passed()
 
 
-def _blind(subject: Subject) -> None:
-    mixer, x = subject.mixer(torch.float32), subject.tokens(torch.float32)
+def _blind(subject: Subject, train: bool) -> Passed:
+    subject.requires_causal()
+    subject.requires("blind_to_future")
+    places = (subject, subject.longer(), subject.longer(LONGEST, batch_size=1))
+    for at in places:
+        _blind_at(at, train)
+    return Passed(f"up to {places[-1].spec.max_length} tokens")
+
+
+def _blind_at(subject: Subject, train: bool) -> None:
+    x = subject.tokens(torch.float32)
     length = x.shape[1]
     for mask in (None, subject.mask()) if subject.capabilities.padding_mask else (None,):
-        y, _ = subject.outputs(mixer, x, mask)
+        y = _output(subject, x, mask, train)
         for cut in sorted({max(1, subject.spec.prefix_tokens), length // 2, 64, length - 1}):
             if not 0 < cut < length:
                 continue
             other = torch.cat([x[:, :cut], 30 * subject.tokens(torch.float32, seed=1)[:, cut:]], dim=1)
-            changed, _ = subject.outputs(mixer, other, mask)
+            changed = _output(subject, other, mask, train)
             if same_bits(changed[:, :cut], y[:, :cut]):
                 continue
             error = relative_error(changed[:, :cut], y[:, :cut])
             raise CheckFailed(
-                f"outputs before token {cut} of {length} that do not move when the tokens from there on change",
+                f"outputs before token {cut} of {length} that do not move when the tokens from there on change"
+                + (", in training mode" if train else ""),
                 worst(changed[:, :cut], y[:, :cut]),
                 _advice(subject, error),
                 measured=error,
             )
+
+
+def _output(subject: Subject, x: Tensor, mask: Tensor | None, train: bool) -> Tensor:
+    """The output of a new mixer, since a call in training mode may leave something behind."""
+    return subject.outputs(subject.mixer(torch.float32).train(train), x, mask)[0]
 
 
 def _advice(subject: Subject, error: float) -> str:

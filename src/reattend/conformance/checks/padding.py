@@ -15,32 +15,15 @@ ADVICE = "mask padded tokens out before any sum, mean, maximum, convolution or n
 
 @check("The content of padding reaches no real token")
 def content(subject: Subject) -> Passed:
-    subject.requires("padding_mask")
-    mixer, x = subject.mixer(), subject.tokens()
-    largest = 0.0
-    for mask, words in _masks(subject):
-        y, losses = subject.outputs(mixer, x, mask)
-        other = torch.where(mask[..., None], x, 30 * subject.tokens(seed=1))
-        y_other, losses_other = subject.outputs(mixer, other, mask)
-        error = relative_error(_real(y_other, mask), _real(y, mask))
-        if not error <= subject.tolerance:
-            raise CheckFailed(
-                f"real outputs that stay when the content of padding changes ({words})",
-                worst(_real(y_other, mask), _real(y, mask)),
-                ADVICE,
-                measured=error,
-            )
-        for name, loss in losses.items():
-            moved = relative_error(losses_other[name], loss)
-            if not moved <= subject.tolerance:
-                raise CheckFailed(
-                    f"a loss '{name}' that stays when the content of padding changes ({words})",
-                    f"it moves by {moved:.2g} of itself",
-                    f"sum the loss '{name}' over real tokens only",
-                    measured=moved,
-                )
-        largest = max(largest, error)
-    return Passed(f"to {largest:.1e}", largest)
+    return _content(subject, train=False)
+
+
+@check(
+    "In training mode too the content of padding reaches no real token",
+    after=("padding.content", "determinism.training", "batch.training"),
+)
+def training(subject: Subject) -> Passed:
+    return _content(subject, train=True)
 
 
 @check("The number of padded tokens changes no real token", after=("padding.content",))
@@ -92,6 +75,37 @@ def gradient(subject: Subject) -> Passed:
                 measured=leaked,
             )
     return Passed()
+
+
+def _content(subject: Subject, train: bool) -> Passed:
+    subject.requires("padding_mask")
+    x = subject.tokens()
+    largest = 0.0
+    for mask, words in _masks(subject):
+        other = torch.where(mask[..., None], x, 30 * subject.tokens(seed=1))
+        (y, losses), (y_other, losses_other) = (
+            subject.outputs(subject.mixer().train(train), z, mask) for z in (x, other)
+        )
+        words += ", in training mode" if train else ""
+        error = relative_error(_real(y_other, mask), _real(y, mask))
+        if not error <= subject.tolerance:
+            raise CheckFailed(
+                f"real outputs that stay when the content of padding changes ({words})",
+                worst(_real(y_other, mask), _real(y, mask)),
+                ADVICE,
+                measured=error,
+            )
+        for name, loss in losses.items():
+            moved = relative_error(losses_other[name], loss)
+            if not moved <= subject.tolerance:
+                raise CheckFailed(
+                    f"a loss '{name}' that stays when the content of padding changes ({words})",
+                    f"it moves by {moved:.2g} of itself",
+                    f"sum the loss '{name}' over real tokens only",
+                    measured=moved,
+                )
+        largest = max(largest, error)
+    return Passed(f"to {largest:.1e}", largest)
 
 
 def _masks(subject: Subject) -> list[tuple[Tensor, str]]:
