@@ -20,7 +20,7 @@ CAUSAL = MixerSpec(dim=12, num_heads=3, max_length=10, causal=True)
 @pytest.mark.parametrize(
     ("spec", "options", "says"),
     [
-        (SPEC, {"kernel": "sotfmax"}, ["unknown kernel 'sotfmax'", "Did you mean 'softmax'?", "There are: cosformer, "]),
+        (SPEC, {"kernel": "sotfmax"}, ["unknown kernel 'sotfmax'", "Did you mean 'softmax'?", ", cosformer, "]),
         (SPEC, {"projection": "lineer"}, ["unknown projection 'lineer'", "Did you mean 'linear'?"]),
         (SPEC, {"kernel": {"fused": True}}, ["'name'"]),
         (SPEC, {"kernel": {"name": "softmax", "fuse": True}}, ["kernel 'softmax'", "'fuse'", "Did you mean 'fused'?"]),
