@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from reattend.attention import Mixer, MixerFactory
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "attention"
-COMPOSED = ("layers", "custom")  # Made of the others, or the user's.
+COMPOSED = ("layers", "primal_plus", "primal_last_k", "custom")  # Made of the others, or the user's.
 NAMES = sorted(path.stem for path in CONFIGS.glob("*.yaml") if path.stem not in COMPOSED)
 
 

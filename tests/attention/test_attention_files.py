@@ -16,7 +16,7 @@ from attention_files import CONFIGS, NAMES, factory, mixer_class, options
 import reattend.attention
 from reattend.attention import MixerSpec, split_losses
 
-SLOT_PACKAGES = ("kernels", "projections", "feature_maps")
+PACKAGES = ("kernels", "projections", "feature_maps", "aft")
 NOT_MECHANISMS = {
     "contract",
     "factory",
@@ -27,7 +27,7 @@ NOT_MECHANISMS = {
     "trial",
     "naive",
     "ops",
-    *SLOT_PACKAGES,
+    *PACKAGES,
 }
 
 
@@ -36,7 +36,8 @@ def modules(package: str) -> list[str]:
 
 
 MECHANISMS = [name for name in modules("reattend.attention") if name not in NOT_MECHANISMS]
-MECHANISMS += [f"{package}.{name}" for package in SLOT_PACKAGES for name in modules(f"reattend.attention.{package}")]
+MECHANISMS += [f"{package}.{name}" for package in PACKAGES for name in modules(f"reattend.attention.{package}")]
+MECHANISMS = [name for name in MECHANISMS if name not in ("aft.mixer", "aft.bias")]
 
 
 def chosen(value: Any) -> set[str]:

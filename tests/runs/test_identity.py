@@ -48,8 +48,14 @@ def of(config: dict[str, Any]) -> str:
     return fingerprint(config, "data", {})
 
 
+def covering(path: str, table: tuple[str, ...]) -> str:
+    """The longest entry of `table` that stands for `path`, "" if none."""
+    return max((entry for entry in table if path == entry or path.startswith(f"{entry}.")), key=len, default="")
+
+
 def covered(path: str, table: tuple[str, ...]) -> bool:
-    return any(path == entry or path.startswith(f"{entry}.") for entry in table)
+    """Whether `table` has `path`, and not the other table a part of it."""
+    return len(covering(path, table)) > len(covering(path, tuple({*COUNTS, *IGNORED} - {*table})))
 
 
 COUNTED = [path for path in leaves(example()) if covered(path, COUNTS) and not path.startswith("attention.at")]

@@ -9,7 +9,11 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
+# A plain name is that of a loss, which is averaged over the samples of a batch. One that ends in `SQUARED_MEAN` is
+# averaged over the whole batch, however it is spread, and then squared. One with a slash, "ksvd/A_e/0", is a
+# measurement, which is logged and part of no loss.
 Losses = dict[str, Tensor]
+SQUARED_MEAN = "^2"
 State = dict[str, Tensor]
 
 
@@ -53,7 +57,10 @@ class Capabilities:
         constant_state: the state of `step` has one size however many tokens it has seen.
         blind_to_future: the causal form's outputs do not move by a bit when later tokens change.
         time_exponent: p of the time N^p that the mechanism claims for N tokens.
-        reasons: for a capability that is missing, why.
+        reasons: for a capability that is missing, why. Other names are notes: "padding_on_purpose" where padding is
+            seen as the followed code does, "accumulation" where a loss is of the whole batch's mean, so that gradients
+            of parts of a batch do not add up, "batch" where samples depend on each other in training, "gradient" where
+            gradients are no slopes of the output.
     """
 
     causal: bool = False
@@ -74,11 +81,18 @@ def intersect(parts: Iterable[tuple[str, Capabilities]]) -> Capabilities:
 
     Args:
         parts: pairs of a name ("" for none) and capabilities. The reason for a missing capability is that of the first
-            part that lacks it, after the part's name.
+            part that lacks it, after the part's name; a note is that of the first part that has it.
     """
     named = list(parts)
-    flags, reasons = {}, {}
-    for flag in (f.name for f in fields(Capabilities) if f.name != "reasons"):
+    names = [f.name for f in fields(Capabilities) if f.name != "reasons"]
+    flags = {}
+    reasons = {
+        note: f"{name}: {reason}" if name else reason
+        for name, capabilities in reversed(named)
+        for note, reason in capabilities.reasons.items()
+        if note not in names
+    }
+    for flag in names:
         if flag == "needs_grid":
             flags[flag] = any(capabilities.needs_grid for _, capabilities in named)
             continue
@@ -140,7 +154,7 @@ class Mixer(nn.Module, ABC):
             context_mask: (B, M), True at real tokens of `context`.
 
         Returns:
-            (B, N, D), or that and a dictionary of losses of shape (B,), one entry per sample.
+            (B, N, D), or that and a dictionary of losses of shape (B,), one entry per sample; see `Losses` for names.
         """
 
     def initial_state(self, batch_size: int) -> State:

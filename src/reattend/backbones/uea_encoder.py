@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from reattend.attention import MixerSpec, split_losses
 from reattend.attention.contract import Losses, Mixer
-from reattend.backbones.losses import mean_over_layers
+from reattend.backbones.losses import OverLayers, over_layers
 from reattend.backbones.norm import TokenBatchNorm, TokenLayerNorm
 
 
@@ -35,6 +35,7 @@ class UEAEncoder(nn.Module):
         dropout: probability; after the embedding, in both branches of a layer and before the classifier.
         norm: BatchNorm over batch and steps as in the followed code, or LayerNorm.
         batch_norm_over: whether BatchNorm's statistics count padded steps.
+        layer_losses: whether losses of one name are averaged over the layers that return them, or summed.
     """
 
     def __init__(
@@ -51,8 +52,10 @@ class UEAEncoder(nn.Module):
         dropout: float = 0.1,
         norm: Literal["batch", "layer"] = "batch",
         batch_norm_over: Literal["all", "real"] = "all",
+        layer_losses: OverLayers = "mean",
     ) -> None:
         super().__init__()
+        self.layer_losses: OverLayers = layer_losses
         self.max_length = max_length
         self.embedding_scale = math.sqrt(dim)
         self.embedding = nn.Linear(num_channels, dim)
@@ -87,7 +90,7 @@ class UEAEncoder(nn.Module):
         x = self.dropout(F.gelu(x))
         if padding_mask is not None:
             x = x * padding_mask.unsqueeze(-1)
-        return self.head(x.flatten(1)), mean_over_layers(losses)
+        return self.head(x.flatten(1)), over_layers(losses, self.layer_losses)
 
 
 class EncoderLayer(nn.Module):

@@ -100,6 +100,7 @@ def build_problems(groups: Mapping[str, Any], tree: Mapping[str, Any]) -> list[s
                 problems.append(f"task.metric: {told}")
     spec = _backbone_spec(backbone, problems) if isinstance(backbone, BackboneConfig) else None
     if isinstance(attention, AttentionConfig):
+        problems += _accumulation_problems(attention, tree)
         if spec is not None:
             problems += _mixer_problems(attention, spec, tree) or _trial_problems(attention, spec)
         else:
@@ -174,6 +175,19 @@ def _trial_problems(attention: AttentionConfig, spec: MixerSpec) -> list[str]:
         return []
     found = trial_problems(factory, replace(spec, max_length=TRIAL_LENGTH))
     return [f"attention={attention.name}: {problem}" for problem in found]
+
+
+def _accumulation_problems(attention: AttentionConfig, tree: Mapping[str, Any]) -> list[str]:
+    """Why a batch cannot be trained on in parts, if it is."""
+    factory = attention_factory(attention, [])
+    reason = None if factory is None else factory.capabilities.reasons.get("accumulation")
+    trainer = tree.get("trainer")
+    parts = trainer.get("accumulation") if isinstance(trainer, Mapping) else None
+    if reason is None or parts in (None, 1, UNREADABLE):
+        return []
+    return [
+        f"trainer.accumulation: attention={attention.name} needs the whole batch at once, not {parts} parts: {reason}"
+    ]
 
 
 def _works(name: str, spec: MixerSpec, tree: Mapping[str, Any]) -> bool:

@@ -12,7 +12,7 @@ from reattend.config.binding import UNREADABLE, bind_dataclass, convert, unbind
 from reattend.config.instantiate import build_problems
 from reattend.config.loader import load_file
 from reattend.config.problems import refuse, suggestion
-from reattend.config.resolve import attention_within, plain_attentions, resolved
+from reattend.config.resolve import LAYERED, attention_within, plain_attentions, resolved
 from reattend.config.schema import RunConfig
 
 
@@ -82,32 +82,79 @@ def _bound(cfg: DictConfig, problems: list[str]) -> tuple[dict[str, Any], dict[s
 
 
 def _fill_parts(tree: dict[str, Any], problems: list[str]) -> None:
-    """Adds the attentions that `attention=layers` names, as they are with everything else in `tree`."""
+    """Adds what a composition by layers names: its parts, as they are with everything else in `tree`.
+
+    The last layers are written out by index, and factors of losses that the parts bring are added where the composition
+    has none of its own.
+    """
     attention = tree["attention"]
-    default, at = attention.get("default"), attention.get("at") or {}
-    if attention.get("name") != "layers":
-        for key in ("default", "at"):
+    name = attention.get("name")
+    if attention.get("target") != LAYERED:
+        for key in ("default", "at", "last", "part_options"):
             if attention.get(key):
-                problems.append(
-                    f"attention.{key}: only attention=layers has it, this is attention={attention.get('name')}"
-                )
+                problems.append(f"attention.{key}: only attention=layers has it, this is attention={name}")
         return
     if attention.get("options"):
-        problems.append("attention.options: attention=layers has none of its own")
-    named = {"attention.default": default}
+        problems.append(f"attention.options: attention={name} has none of its own")
+    at = attention.get("at") or {}
     if isinstance(at, Mapping):
-        named |= {f"attention.at[{layer}]": name for layer, name in at.items()}
+        attention["at"] = at = _last_layers(attention.get("last"), problems) | dict(at)
+    named = {"attention.default": attention.get("default")}
+    if isinstance(at, Mapping):
+        named |= {f"attention.at[{layer}]": part for layer, part in at.items()}
     readable = not problems
     known = plain_attentions()
-    parts = {}
-    for path, name in named.items():
-        if name is UNREADABLE:
+    changes = attention.get("part_options") or {}
+    parts: dict[str, Any] = {}
+    for path, part in named.items():
+        if part is UNREADABLE:
             continue
-        if name not in known:
-            problems.append(f"{path}: no attention '{name}' for a layer.{suggestion(name, known, 'There are')}")
-        elif readable:
-            parts[name] = attention_within(tree, name, problems)
+        if part not in known:
+            problems.append(f"{path}: no attention '{part}' for a layer.{suggestion(part, known, 'There are')}")
+        elif readable and part not in parts:
+            parts[part] = _merged(attention_within(tree, part, problems), {"options": changes.get(part) or {}})
     attention["parts"] = parts
+    if not problems:
+        unused = [part for part in changes if part not in parts]
+        problems += [f"attention.part_options.{part}: no layer has attention {part}" for part in unused]
+        attention["loss_weights"] = _loss_weights(parts, problems, attention.get("loss_weights") or {})
+
+
+def _last_layers(last: Any, problems: list[str]) -> dict[int, str]:
+    """Layers -1, -2, ... of the one attention in `last`; what is no mapping to whole numbers is told on binding."""
+    if not isinstance(last, Mapping):
+        return {}
+    if len(last) > 1:
+        problems.append(f"attention.last: one attention can have the last layers, not {' and '.join(map(str, last))}")
+    return {
+        -layer: name
+        for name, count in last.items()
+        if isinstance(count, int) and not isinstance(count, bool)
+        for layer in range(1, count + 1)
+    }
+
+
+def _merged(values: Any, changes: Mapping[str, Any]) -> Any:
+    """`values` with those of `changes` in their place, mapping by mapping."""
+    if not isinstance(values, Mapping):
+        return changes or values
+    inner = {
+        key: _merged(values.get(key), change) if isinstance(change, Mapping) else change
+        for key, change in changes.items()
+    }
+    return {**values, **inner}
+
+
+def _loss_weights(parts: Mapping[str, Any], problems: list[str], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Factors by loss, those of the parts first; two parts that differ about one need one in `own`."""
+    found: dict[str, Any] = {}
+    for name, part in parts.items():
+        for loss, factor in (part.get("loss_weights") or {}).items():
+            if found.setdefault(loss, factor) != factor and loss not in own:
+                problems.append(
+                    f"attention.loss_weights.{loss}: {name} has {factor} and another layer {found[loss]}: give one"
+                )
+    return found | dict(own)
 
 
 def _conflicts(groups: Mapping[str, Any]) -> list[str]:

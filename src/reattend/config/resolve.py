@@ -11,9 +11,10 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from reattend.config.binding import UNREADABLE
 from reattend.config.groups import members
-from reattend.config.loader import load
+from reattend.config.loader import load, load_file
+from reattend.config.paths import config_dir
 
-_COMPOSED = {"layers", "custom"}
+LAYERED = "reattend.attention.LayeredMixerFactory"
 
 
 def resolved(node: DictConfig | ListConfig, path: str, problems: list[str]) -> Any:
@@ -37,7 +38,12 @@ def _value(node: Any, key: Any, path: str, problems: list[str]) -> Any:
 
 def plain_attentions() -> list[str]:
     """Attentions that one YAML file says all of: those that a layer can be given by name."""
-    return [name for name in members("attention") if name not in _COMPOSED]
+    return [name for name in members("attention") if _target(name) not in (LAYERED, "???")]
+
+
+@cache
+def _target(name: str) -> str:
+    return str(load_file(config_dir() / "attention" / f"{name}.yaml").get("target"))
 
 
 def attention_within(tree: Mapping[str, Any], name: str, problems: list[str]) -> Any:

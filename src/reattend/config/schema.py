@@ -23,8 +23,10 @@ from reattend.config.limits import (
 class AttentionConfig:
     """One mechanism: the mixer class and its options.
 
-    `loss_weights` are the factors of the mixers' own losses by name. Only `attention=layers` has `default` and `at`
-    (names of other mechanisms) and `parts` (those, resolved).
+    `loss_weights` are the factors of the mixers' own losses by name, and `layer_losses` says what backbones make of
+    losses of one name. Only a mechanism that is composed by layers has
+    `default`, `at` and `last` (names of other mechanisms; `last` gives how many of the last layers have one),
+    `part_options` (options of theirs that are to be other than in their files) and `parts` (those, resolved).
     """
 
     name: str
@@ -33,8 +35,11 @@ class AttentionConfig:
     target: str
     options: Mapping[str, Any] = field(default_factory=dict)
     loss_weights: Mapping[str, float] = field(default_factory=dict)
+    layer_losses: Literal["mean", "sum"] = "mean"
     default: str | None = None
     at: Mapping[int, str] = field(default_factory=dict)
+    last: Mapping[str, Count] = field(default_factory=dict)
+    part_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     parts: Mapping[str, AttentionConfig] = field(default_factory=dict)
 
 
@@ -133,11 +138,24 @@ class TaskConfig:
 
 
 @dataclass(frozen=True)
+class PrimalFidelity:
+    """Where the code of Primal-Attention differs from its paper; see the mechanism for what each means."""
+
+    rows: Literal["all", "real"]
+    loss_tokens: Literal["all", "real"]
+    over_tokens: Literal["mean", "sum"]
+    multiplier_form: Literal["square", "exponential"]
+    square: Literal["sample", "batch"]
+
+
+@dataclass(frozen=True)
 class FidelityConfig:
     """One switch per quirk of the followed code that moves numbers."""
 
     name: str
     batch_norm_over: Literal["all", "real"]
+    layer_losses: Literal["mean", "sum"] = "mean"
+    primal: PrimalFidelity = PrimalFidelity("all", "all", "mean", "square", "sample")
 
 
 @dataclass(frozen=True)

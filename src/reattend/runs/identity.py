@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-# Every key of a run's configuration stands in exactly one of these two tables; a key stands for all below it.
+# Every key of a run's configuration stands in exactly one of these two tables; a key stands for all below it, but for
+# those below it that the other table names.
 COUNTS = (
     "seed",
     "attention.target",
@@ -43,6 +44,9 @@ IGNORED = (
     "attention.name",
     "attention.summary",
     "attention.source",
+    "attention.layer_losses",  # acts through the backbone's options
+    "attention.last",  # acts through attention.at
+    "attention.part_options",  # acts through attention.parts
     "beta",
     "scales",
     "window",
@@ -51,6 +55,8 @@ IGNORED = (
     "backbone.source",
     "recipe.name",
     "recipe.source",
+    "fidelity.layer_losses",  # acts through the attention's, and that through the backbone's options
+    "fidelity.primal",  # acts through the attention's options
     "task.summary",
     "task.source",
     "task.dims",
@@ -80,7 +86,7 @@ IGNORED = (
 
 # A key that is added after results exist names here the value that means "as before": with that value it is left
 # out of the hash, so old results keep their fingerprint. `attention.options.*` holds for each mixer of `layers` too.
-AS_BEFORE: dict[str, Any] = {"attention.loss_weights": {}}
+AS_BEFORE: dict[str, Any] = {"attention.loss_weights": {}, "backbone.options.layer_losses": "mean"}
 
 
 def fingerprint(config: Mapping[str, Any], data_checksum: str, revisions: Mapping[str, int]) -> str:
@@ -158,7 +164,7 @@ def _without_as_before(path: str, value: Any) -> Any:
     return {
         key: _without_as_before(f"{path}.{key}", entry)
         for key, entry in value.items()
-        if not _is_as_before(f"{path}.{key}", entry)
+        if f"{path}.{key}" not in IGNORED and not _is_as_before(f"{path}.{key}", entry)
     }
 
 

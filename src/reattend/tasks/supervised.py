@@ -12,10 +12,12 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torchmetrics import MeanMetric, MetricCollection
 
-from reattend.attention.contract import StartsSteps
+from reattend.attention.contract import SQUARED_MEAN, StartsSteps
 from reattend.config.schema import RecipeConfig
+from reattend.errors import ReattendError
 from reattend.seeding import derive
 from reattend.tasks.finite import NonFiniteError, first_nonfinite_gradient, first_nonfinite_module
+from reattend.tasks.measurements import Measurements, split_measurements
 from reattend.tasks.optimizers import make_optimizer
 
 Batch = dict[str, Any]
@@ -26,8 +28,9 @@ class SupervisedTask(pl.LightningModule, ABC):
 
     The loss of a global batch of n samples is (1/n) sum_i loss_i, whatever number of devices and accumulated
     micro-batches it is spread over; rows of weight 0 are fillers and count nowhere. Own losses of the mixers are added
-    with `loss_weights`. Dropout draws from a stream of its own for each (seed, epoch, micro-batch, rank), so that an
-    interrupted run continues with the same numbers.
+    with `loss_weights`; one that is squared after averaging over the global batch is averaged over all devices, and
+    refuses accumulated micro-batches. What mixers measure is logged by epoch. Dropout draws from a stream of its own
+    for each (seed, epoch, micro-batch, rank), so that an interrupted run continues with the same numbers.
 
     Attributes:
         kind: of the data that it learns from: "classification", "regression", ...
@@ -59,6 +62,7 @@ class SupervisedTask(pl.LightningModule, ABC):
         self.train_loss = MeanMetric()
         # Part of a checkpoint, so that an epoch that was interrupted reports the loss of all its batches.
         self.train_loss.persistent(True)
+        self.measurements = Measurements()
         self.evaluations = nn.ModuleDict({name: self.make_metrics() for name in ("val", "test")})
         self._starting_steps = [module for module in model.modules() if isinstance(module, StartsSteps)]
 
@@ -79,7 +83,8 @@ class SupervisedTask(pl.LightningModule, ABC):
         value = loss.detach()
         if not torch.isfinite(value):
             torch.manual_seed(derive(self.seed, "dropout", self.current_epoch, batch_idx, self.global_rank))
-            culprit = first_nonfinite_module(self.model, lambda: self._micro_batch_loss(batch))
+            # The model alone: its losses may wait for other processes, which have no such trouble.
+            culprit = first_nonfinite_module(self.model, lambda: self.model(batch["x"], batch["padding_mask"]))
             raise NonFiniteError("the loss", float(value), self.current_epoch + 1, self.global_step, culprit)
         weight = batch["weight"].sum()
         mean = value * (batch["global_size"] / self._parts) / weight.clamp(min=1)
@@ -94,10 +99,43 @@ class SupervisedTask(pl.LightningModule, ABC):
     def _micro_batch_loss(self, batch: Batch) -> Tensor:
         outputs, mixer_losses = self.model(batch["x"], batch["padding_mask"])
         per_sample = self.losses(outputs.float(), batch["y"])
-        for name, mixer_loss in mixer_losses.items():
-            per_sample = per_sample + self.loss_weights.get(name, 1.0) * mixer_loss.float()
+        own, measured = split_measurements(mixer_losses)
+        self.measurements.add(measured, batch["weight"])
+        for name, mixer_loss in own.items():
+            values = mixer_loss.float()
+            if name.endswith(SQUARED_MEAN):
+                values = self._squared_mean(values, batch["weight"] / batch["global_size"])
+            per_sample = per_sample + self.loss_weights.get(name.removesuffix(SQUARED_MEAN), 1.0) * values
         loss: Tensor = (per_sample * batch["weight"]).sum() * (self._parts / batch["global_size"])
         return loss
+
+    def _squared_mean(self, values: Tensor, weights: Tensor) -> Tensor:
+        """Per-sample terms whose weighted sum over the global batch is sum_l (sum_i w_i J_il)^2, value and gradient.
+
+        They are M_l^2 + 2 M_l (J_il - J_il') with the mean M_l over all processes and J' a constant to autograd.
+
+        Args:
+            values: J, (B, L).
+            weights: w, (B,); they sum to 1 over the global batch.
+        """
+        if self.trainer.accumulate_grad_batches > 1:
+            raise ReattendError("a loss of the whole batch's mean needs trainer.accumulation=1")
+        constant = values.detach()
+        mean: Any = self.trainer.strategy.reduce(weights @ constant, reduce_op="sum")
+        terms: Tensor = mean.square() + 2 * mean * (values - constant)
+        return terms.sum(1)
+
+    def take_measurements(self) -> dict[str, float]:
+        """Means of what the mixers measured since this was called last, over all processes; starts anew."""
+        return self.measurements.take(lambda sums: self.trainer.strategy.reduce(sums, reduce_op="sum"))
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Keeps the measurements of an epoch that is not over."""
+        checkpoint["measurements"] = self.measurements.sums
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Goes on with them."""
+        self.measurements.sums = checkpoint.get("measurements", {})
 
     def take_train_loss(self) -> float:
         """Mean training loss since this was called last, over all processes; starts anew."""

@@ -125,9 +125,10 @@ class WriteMetrics(pl.Callback):
         self._write(trainer, {k: float(v) for k, v in trainer.callback_metrics.items() if k.startswith(task.split)})
 
     def on_train_epoch_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
-        """Mean training loss of the epoch."""
+        """Mean training loss of the epoch, and what the mixers measured."""
         assert isinstance(task, SupervisedTask)
-        self._write(trainer, {"train/loss": task.take_train_loss()})
+        measured = {f"train/{name}": value for name, value in task.take_measurements().items()}
+        self._write(trainer, {"train/loss": task.take_train_loss(), **measured})
 
     def _write(self, trainer: pl.Trainer, metrics: dict[str, float]) -> None:
         for logger in trainer.loggers:

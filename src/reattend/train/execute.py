@@ -57,7 +57,9 @@ def plan(config: RunConfig) -> Plan:
             f"{config.task.dataset} is a {data.kind} set, {config.task.name} learns {task.kind}: choose another set, or"
             " another task (python scripts/list.py task)."
         )
-    if data.test.padding_mask is not None and not build_mixer_factory(config).capabilities.padding_mask:
+    capabilities = build_mixer_factory(config).capabilities
+    on_purpose = "padding_on_purpose" in capabilities.reasons
+    if data.test.padding_mask is not None and not capabilities.padding_mask and not on_purpose:
         raise ReattendError(
             f"{config.task.name} has padded series, and attention={config.attention.name} does not keep padding out"
             " (its capabilities say padding_mask=False)."

@@ -64,14 +64,15 @@ def convolve(x: Tensor, kernels: Tensor, real: Tensor | None, prefix: int, grid:
 
 
 def scaled_grid(grid: Sequence[int], length: int) -> tuple[int, ...]:
-    """The two extents of `grid`, scaled at its aspect ratio to `length` tokens.
+    """The extents of `grid`, scaled at its aspect ratio to `length` tokens.
 
     Raises:
         ValueError: if no scale has that many tokens.
     """
     divisor = math.gcd(*grid)
     ratio = [extent // divisor for extent in grid]
-    scale = math.isqrt(length // math.prod(ratio))
-    if math.prod(ratio) * scale**2 != length:
-        raise ValueError(f"{length} tokens are no {grid[0]} x {grid[1]} grid at any scale of its aspect ratio")
+    scale = round((length / math.prod(ratio)) ** (1 / len(grid)))
+    if math.prod(ratio) * scale ** len(grid) != length:
+        words = " x ".join(map(str, grid))
+        raise ValueError(f"{length} tokens are no {words} grid at any scale of its aspect ratio")
     return tuple(extent * scale for extent in ratio)

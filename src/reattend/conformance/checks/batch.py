@@ -38,6 +38,8 @@ def evaluation(subject: Subject) -> Passed:
     after=("batch.evaluation", "determinism.training"),
 )
 def training(subject: Subject) -> Passed:
+    if "batch" in subject.capabilities.reasons:
+        raise NotApplicable(subject.capabilities.reasons["batch"])
     if subject.batch_size < 2:
         raise NotApplicable("needs batch_size=2 at least")
     x = subject.tokens()

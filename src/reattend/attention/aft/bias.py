@@ -1,0 +1,54 @@
+"""Learned biases between the positions of a sequence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class PositionBias(nn.Module):
+    """w_tt' for pairs of positions, all free or u_t . v_t'.
+
+    Parameters are Gaussian: `weight` (T, W), W biases for each position t, or `rows` u and `columns` v, both (T, d').
+
+    Args:
+        length: T.
+        width: W.
+        rank: d', or None for free biases.
+        std: standard deviation of the parameters.
+    """
+
+    weight: nn.Parameter | None
+    rows: nn.Parameter | None
+    columns: nn.Parameter | None
+
+    def __init__(self, length: int, width: int, rank: int | None, std: float) -> None:
+        super().__init__()
+        self.register_parameter("weight", _gaussian(length, width, std) if rank is None else None)
+        self.register_parameter("rows", None if rank is None else _gaussian(length, rank, std))
+        self.register_parameter("columns", None if rank is None else _gaussian(length, rank, std))
+
+    def factors(self) -> tuple[Tensor, Tensor]:
+        """u and v, where there is no `weight`."""
+        assert self.rows is not None
+        assert self.columns is not None
+        return self.rows, self.columns
+
+
+def bias_problems(options: dict[str, Any]) -> list[str]:
+    """What is wrong with the values of `bias_rank` and `bias_std`."""
+    found = []
+    rank, std = options.get("bias_rank"), options.get("bias_std", 0.1)
+    if rank is not None and rank < 1:
+        found.append(f"bias_rank={rank} must be at least 1")
+    if std < 0:
+        found.append(f"bias_std={std} must not be negative")
+    elif std == 0 and rank is not None:
+        found.append("bias_std=0 with a bias_rank gives factors that never get a gradient")
+    return found
+
+
+def _gaussian(length: int, width: int, std: float) -> nn.Parameter:
+    return nn.Parameter(torch.empty(length, width).normal_(0, std))

@@ -1,0 +1,270 @@
+"""What all Attention Free Transformers share."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from reattend.attention.contract import Losses, Mixer, MixerSpec, State
+from reattend.attention.lookup import option_problems
+from reattend.attention.ops.tile_average import spread
+from reattend.errors import ReattendError
+
+QueryActivation = Literal["sigmoid", "tanh", "relu", "softplus", "identity", "none"]
+
+# Without the normaliser a sum can exceed every float: its logarithm is cut off here.
+LARGEST_LOG_SUM = 30.0
+
+MAP_REASON = "every channel has a map of its own, which `implied_map` gives for the channels asked for"
+
+
+class AFTMixer(Mixer):
+    """A gate times an average of values with weights exp(key + position bias), channel by channel.
+
+        Y_t = gate(Q_t) * sum_t' exp(K_t' + w_tt') * V_t' / sum_t' exp(K_t' + w_tt')
+
+    (Zhai et al. 2021, arXiv 2105.14103, Eqn 2.) A subclass has the position biases w, and computes the average. The
+    number of heads of the spec plays no part unless a subclass says so. Sums are float32 at least, also under autocast.
+
+    Args:
+        spec: the place it is built for.
+        query_activation: the gate; `none` has no query at all.
+        normalised: divide by the sum of the weights. Without, Y_t is gate(Q_t) times the sum itself, whose weights
+            saturate together when the logarithm of their sum passes 30.
+        output_projection: a last linear layer D to D, as the paper's ImageNet models have.
+        qkv_bias: whether the linear layers have biases.
+        key_dim: channels of the key, each shared by D / key_dim channels of the value in turn; None for D.
+
+    Raises:
+        ReattendError: if `problems` finds any; names them all.
+
+    Attributes:
+        any_length: takes more tokens than `spec.max_length`.
+    """
+
+    any_length: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        spec: MixerSpec,
+        *,
+        query_activation: QueryActivation = "sigmoid",
+        normalised: bool = True,
+        output_projection: bool = True,
+        qkv_bias: bool = True,
+        key_dim: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.spec = spec
+        self.query_activation = query_activation
+        self.normalised = normalised
+        query_dim = 0 if query_activation == "none" else spec.dim
+        self.qkv_dims = (query_dim, spec.dim if key_dim is None else key_dim, spec.dim)
+        self.qkv = nn.Linear(spec.dim, sum(self.qkv_dims), bias=qkv_bias)
+        self.proj: nn.Module = nn.Identity()
+        nn.init.xavier_uniform_(self.qkv.weight)
+        if output_projection:
+            self.proj = nn.Linear(spec.dim, spec.dim, bias=qkv_bias)
+        for layer in (self.qkv, self.proj):
+            if isinstance(layer, nn.Linear) and qkv_bias:
+                nn.init.zeros_(layer.bias)
+
+    @classmethod
+    def _refuse_problems(cls, spec: MixerSpec, **options: Any) -> None:
+        found = cls.problems(spec, **options)
+        if found:
+            raise ReattendError(f"{cls.__name__} cannot be built: " + "; ".join(found))
+
+    @classmethod
+    def problems(cls, spec: MixerSpec, **options: Any) -> list[str]:
+        return option_problems(cls.__name__, cls, options) or super().problems(spec, **options)
+
+    @abstractmethod
+    def average(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """The weighted averages of values, and the logarithms of their normalisers.
+
+        Args:
+            key: (B, N, K), float32 or float64, -inf at padding.
+            value: (B, N, D) of the same type.
+
+        Returns:
+            (B, N, D), zero where a token sees no key, and (B, N, K), then -inf. N may be 1 where all tokens have the
+            same average.
+        """
+
+    @abstractmethod
+    def position_bias(self, length: int) -> Tensor:
+        """w (G, N, N) with G = 1 or one for each key channel; -inf where token t does not see token t'."""
+
+    def losses(self, length: int, batch_size: int) -> Losses:
+        """Losses (B,) that go with an output; none unless a subclass has some."""
+        return {}
+
+    def forward(
+        self,
+        x: Tensor,
+        padding_mask: Tensor | None = None,
+        context: Tensor | None = None,
+        context_mask: Tensor | None = None,
+    ) -> Tensor | tuple[Tensor, Losses]:
+        """Mixes the tokens of `x` (B, N, D); a sample without a real token gives zero.
+
+        Raises:
+            ValueError: for more tokens than there are position biases, a mask that is not bool, or a context.
+        """
+        self._check(x, padding_mask, context, context_mask)
+        query, key, value = self._queries_keys_values(x)
+        with torch.autocast(x.device.type, enabled=False):
+            average, log_sum = self.average(_masked(key, padding_mask), value)
+            y = self._merge(query, average, log_sum)
+        y = self.proj(y.to(x.dtype))
+        if padding_mask is not None:
+            y = y.masked_fill(~padding_mask.any(1)[:, None, None], 0.0)
+        losses = self.losses(x.shape[1], x.shape[0])
+        return (y, losses) if losses else y
+
+    def _check(
+        self, x: Tensor, padding_mask: Tensor | None, context: Tensor | None, context_mask: Tensor | None
+    ) -> None:
+        if context is not None or context_mask is not None:
+            raise ValueError(f"{type(self).__name__} takes no context: {self.capabilities().reasons['context']}")
+        if padding_mask is not None and padding_mask.dtype != torch.bool:
+            raise ValueError(f"padding_mask must be bool, True at real tokens, not {padding_mask.dtype}")
+        if not self.any_length and x.shape[1] > self.spec.max_length:
+            raise ValueError(f"{x.shape[1]} tokens, but there are position biases for {self.spec.max_length} only")
+
+    def _queries_keys_values(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(B, ..., D) each, the query of width 0 where there is none; in float32 at least."""
+        qkv = self.qkv(x)
+        wide = torch.promote_types(qkv.dtype, torch.float32)
+        query, key, value = qkv.to(wide).split(self.qkv_dims, -1)
+        return query, key, value
+
+    def _merge(self, query: Tensor, average: Tensor, log_sum: Tensor) -> Tensor:
+        """The gate times the average, or times the sum."""
+        if not self.normalised:
+            average = average * spread(log_sum.clamp(max=LARGEST_LOG_SUM).exp(), average)
+        if self.query_activation == "none":
+            return average
+        return _ACTIVATIONS[self.query_activation](query) * average
+
+    def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
+        """Output (B, D) for the next token (B, D), and the state after it; equals the causal parallel form.
+
+        Raises:
+            ValueError: if the mixer is not built causal, or has no position bias for a further token.
+        """
+        if not self.spec.causal:
+            raise ValueError("only a mixer that is built with causal=True decodes step by step")
+        query, key, value = self._queries_keys_values(x_t)
+        with torch.autocast(x_t.device.type, enabled=False):
+            average, log_sum, state = self.average_step(key, value, state)
+            y = self._merge(query, average, log_sum)
+        return self.proj(y.to(x_t.dtype)), state
+
+    def average_step(self, key: Tensor, value: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
+        """`average` for one more key (B, K) and value (B, D): (B, D), (B, K) and the state after it."""
+        raise NotImplementedError(f"{type(self).__name__} cannot decode step by step")
+
+    def _nothing(self, batch_size: int, length: int) -> tuple[Tensor, Tensor]:
+        """Keys and values (B, length, K or D) of no token."""
+        weight = self.qkv.weight
+        wide = torch.promote_types(weight.dtype, torch.float32)
+        _, key_dim, value_dim = self.qkv_dims
+        key = torch.full((batch_size, length, key_dim), -math.inf, device=weight.device, dtype=wide)
+        return key, key.new_zeros(batch_size, length, value_dim)
+
+    def implied_map(
+        self, x: Tensor, padding_mask: Tensor | None = None, channels: Sequence[int] | None = None
+    ) -> Tensor:
+        """What each value counts for in each output, before the output projection: AFT's Eqn 3.
+
+            a_t^i = gate(Q_t^i) exp(K^i + w_t) / sum_t' exp(K_t'^i + w_tt')
+
+        Args:
+            x: (B, N, D).
+            padding_mask: (B, N), True at real tokens.
+            channels: the C channels i that are wanted; None for all D.
+
+        Returns:
+            (B, C, N, N): each channel is a head of its own. A row that sees no key is zero.
+        """
+        self._check(x, padding_mask, None, None)
+        query, key, value = self._queries_keys_values(x)
+        key, bias = _masked(key, padding_mask), self.position_bias(x.shape[1]).to(key.dtype)
+        wanted = list(range(self.spec.dim) if channels is None else channels)
+        of_key = [channel * key.shape[-1] // self.spec.dim for channel in wanted]
+        logits = key[..., of_key].mT[:, :, None] + (bias if bias.shape[0] == 1 else bias[of_key])
+        log_sum = logits.logsumexp(-1, keepdim=True)
+        weights = (logits - torch.where(log_sum.isinf(), 0.0, log_sum)).exp()
+        ones = torch.ones_like(value[..., wanted])
+        gates = self._merge(query[..., wanted] if query.shape[-1] else query, ones, log_sum[..., 0].mT)
+        return gates.expand_as(ones).mT[..., None] * weights
+
+    def flops(self, length: int) -> int:
+        """Linear layers, the average and the gate, 2 per multiply-add; an exponential is one operation."""
+        outputs = self.spec.dim if isinstance(self.proj, nn.Linear) else 0
+        linear = 2 * length * self.spec.dim * (sum(self.qkv_dims) + outputs)
+        return linear + self.average_flops(length) + length * self.qkv_dims[0]
+
+    @abstractmethod
+    def average_flops(self, length: int) -> int:
+        """Floating-point operations of `average` for one sample."""
+
+
+def unseen(bias: Tensor, causal: bool) -> Tensor:
+    """Biases (..., N, N), with -inf at the future when causal."""
+    if not causal:
+        return bias
+    future = torch.ones(bias.shape[-2:], dtype=torch.bool, device=bias.device).triu(1)
+    return bias.masked_fill(future, -math.inf)
+
+
+def average_of(logits: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """The average (B, D) of values (B, M, D) with weights exp(logits) (B, M, K), and its log_sum (B, K)."""
+    log_sum = logits.logsumexp(1)
+    share = (logits - torch.where(log_sum.isinf(), 0.0, log_sum)[:, None]).exp()
+    return (spread(share, value) * value).sum(1), log_sum
+
+
+def with_token(average: Tensor, log_sum: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """An average (..., D) and its log_sum (..., K) after one more token, whose key may be -inf."""
+    log_sum = torch.logaddexp(log_sum, key)
+    share = (key - torch.where(log_sum.isinf(), 0.0, log_sum)).exp()
+    return average + spread(share, value) * (value - average), log_sum
+
+
+def mean_entropy(logits: Tensor) -> Tensor:
+    """Mean over all rows of the entropy, in nats, of softmax over the last dimension; -inf is left out."""
+    log_shares = logits.log_softmax(-1)
+    entropies: Tensor = -(log_shares.exp() * torch.where(log_shares.isinf(), 0.0, log_shares)).sum(-1)
+    return entropies.mean()
+
+
+def samples_beside(x: Tensor) -> Tensor:
+    """(B, N, C) as (1, N, B C)."""
+    return x.transpose(0, 1).flatten(1)[None]
+
+
+def samples_first(x: Tensor, batch_size: int) -> Tensor:
+    """(1, N, B C) as (B, N, C)."""
+    beside: Tensor = x[0].unflatten(1, (batch_size, -1))
+    return beside.transpose(0, 1)
+
+
+def _masked(key: Tensor, padding_mask: Tensor | None) -> Tensor:
+    return key if padding_mask is None else key.masked_fill(~padding_mask[..., None], -math.inf)
+
+
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "relu": torch.relu,
+    "softplus": nn.functional.softplus,
+    "identity": lambda query: query,
+}
