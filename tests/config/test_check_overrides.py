@@ -55,7 +55,7 @@ def test_layers_by_index_pass() -> None:
         ("bta.value=1", "bta.value=1: there is no group or key 'bta'. Did you mean 'beta'?"),
         (
             "attention=bnn",
-            "attention=bnn: attention has no member 'bnn'. Did you mean 'bn'? Members of attention: bn, bn_sh,",
+            "attention=bnn: attention has no member 'bnn'. Did you mean 'bn'? Members of attention: aft_conv, ",
         ),
         ("attention=softmax,bnn", "attention=bnn: attention has no member 'bnn'. Did you mean 'bn'?"),
         ("attention=choice(bn,bnn)", "attention=bnn: attention has no member 'bnn'."),
