@@ -100,9 +100,9 @@ def build_problems(groups: Mapping[str, Any], tree: Mapping[str, Any]) -> list[s
                 problems.append(f"task.metric: {told}")
     spec = _backbone_spec(backbone, problems) if isinstance(backbone, BackboneConfig) else None
     if isinstance(attention, AttentionConfig):
-        problems += _accumulation_problems(attention, tree)
         if spec is not None:
-            problems += _mixer_problems(attention, spec, tree) or _trial_problems(attention, spec)
+            found_wrong = _mixer_problems(attention, spec, tree) or _trial_problems(attention, spec)
+            problems += found_wrong or _accumulation_problems(attention, tree)
         else:
             attention_factory(attention, problems)
     return problems

@@ -11,7 +11,16 @@ from typing import Any
 import torch
 
 import reattend.attention  # noqa: F401  registers the operators
-from reattend.attention.ops import collisions, gaussian, lsh_attention, top_k_attention  # noqa: F401
+from reattend.attention.ops import (  # noqa: F401
+    causal_weighted_average,
+    collisions,
+    gaussian,
+    grouped_average,
+    lsh_attention,
+    top_k_attention,
+    weighted_average,
+    window_average,
+)
 
 Shape = torch.Size
 Formula = Callable[..., int]
@@ -53,6 +62,26 @@ def _gaussian(x: Shape, y: Shape, *_: Any, **__: Any) -> int:
     return 2 * x.numel() * y[-2]
 
 
+def _average(bias: Shape, key: Shape, value: Shape, *_: Any, **__: Any) -> int:
+    """Products of exp(bias) (..., T, S) with keys (..., S, C) and with values."""
+    return 2 * bias.numel() * (key[-1] + value[-1])
+
+
+def _causal_average(bias: Shape, key: Shape, value: Shape, *_: Any, **__: Any) -> int:
+    """As `_average`, of the past alone."""
+    return _average(bias, key, value) // 2
+
+
+def _grouped_average(table: Shape, index: Shape, key: Shape, value: Shape, *_: Any, **__: Any) -> int:
+    """Products of exp(filter) (G, T, S) with keys (G, S, B) and with values (G, S, R, B)."""
+    return 2 * index.numel() * key[0] * key[-1] * (1 + value[-2])
+
+
+def _doubled(forward: Formula) -> Formula:
+    """The backward pass, whose arguments begin with those of `forward`."""
+    return lambda *arguments, **options: 2 * forward(*arguments, **options)
+
+
 def _twice(forward: Formula, skipped: int = 0) -> Formula:
     """The backward pass, whose arguments are the gradient, those of `forward` with `skipped` saved results after v."""
 
@@ -92,4 +121,12 @@ def formulas() -> Mapping[Any, Formula]:
         ours.sampled_collisions: _sampled,
         ours.sampled_collisions_backward: _sampled_backward,
         ours.gaussian_kernel: _gaussian,
+        ours.weighted_average: _average,
+        ours.weighted_average_backward: _doubled(_average),
+        ours.window_average: _average,
+        ours.window_average_backward: _doubled(_average),
+        ours.causal_weighted_average: _causal_average,
+        ours.causal_weighted_average_backward: _doubled(_causal_average),
+        ours.grouped_average: _grouped_average,
+        ours.grouped_average_backward: _doubled(_grouped_average),
     }
