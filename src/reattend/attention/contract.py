@@ -7,7 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
+import torch
 from torch import Tensor, nn
+
+from reattend.errors import ReattendError
 
 # A plain name is that of a loss, which is averaged over the samples of a batch. One that ends in `SQUARED_MEAN` is
 # averaged over the whole batch, however it is spread, and then squared. One with a slash, "ksvd/A_e/0", is a
@@ -137,6 +140,13 @@ class Mixer(nn.Module, ABC):
             found.append("it works on a grid of tokens and the backbone has none")
         return found
 
+    @classmethod
+    def refuse_problems(cls, spec: MixerSpec, **options: Any) -> None:
+        """For the start of `__init__`: raises a `ReattendError` that names all `problems`, if there are any."""
+        found = cls.problems(spec, **options)
+        if found:
+            raise ReattendError(f"{cls.__name__} cannot be built: " + "; ".join(found))
+
     @abstractmethod
     def forward(
         self,
@@ -201,6 +211,18 @@ class StartsSteps(Protocol):
 
     def start_step(self, step: int) -> None:
         """`step` is the number of optimiser steps taken, the same for all micro-batches of one step."""
+
+
+def check_mask(mask: Tensor | None, name: str = "padding_mask") -> None:
+    """Raises a `ValueError` for a mask that is not bool."""
+    if mask is not None and mask.dtype != torch.bool:
+        raise ValueError(f"{name} must be bool, True at real tokens, not {mask.dtype}")
+
+
+def check_decodes(spec: MixerSpec) -> None:
+    """Raises a `ValueError` in `step` of a mixer that is not built causal."""
+    if not spec.causal:
+        raise ValueError("only a mixer that is built with causal=True decodes step by step")
 
 
 def split_losses(output: Tensor | tuple[Tensor, Losses]) -> tuple[Tensor, Losses]:

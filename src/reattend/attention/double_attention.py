@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from reattend.attention.contract import Capabilities, Mixer, MixerSpec, State
+from reattend.attention.contract import Capabilities, Mixer, MixerSpec, State, check_decodes, check_mask
 from reattend.attention.kernels.efficient import EfficientKernel
-from reattend.errors import ReattendError
 
 
 class DoubleAttention(Mixer):
@@ -44,9 +43,7 @@ class DoubleAttention(Mixer):
         self, spec: MixerSpec, *, num_features: int | None = None, num_maps: int | None = None, bias: bool = True
     ) -> None:
         super().__init__()
-        found = self.problems(spec, num_features=num_features, num_maps=num_maps, bias=bias)
-        if found:
-            raise ReattendError(f"{type(self).__name__} cannot be built: " + "; ".join(found))
+        self.refuse_problems(spec, num_features=num_features, num_maps=num_maps, bias=bias)
         self.spec = spec
         self.num_features = num_features or max(1, spec.dim // 4)
         self.num_maps = num_maps or max(1, spec.dim // 4)
@@ -93,9 +90,8 @@ class DoubleAttention(Mixer):
         return y if mask is None else y.masked_fill(~mask.any(1)[:, None, None], 0.0)
 
     def _check(self, padding_mask: Tensor | None, context: Tensor | None, context_mask: Tensor | None) -> None:
-        for name, mask in (("padding_mask", padding_mask), ("context_mask", context_mask)):
-            if mask is not None and mask.dtype != torch.bool:
-                raise ValueError(f"{name} must be bool, True at real tokens, not {mask.dtype}")
+        check_mask(padding_mask)
+        check_mask(context_mask, "context_mask")
         if context is None and context_mask is not None:
             raise ValueError("context_mask is given without a context")
         if context is not None and self.spec.causal:
@@ -121,8 +117,7 @@ class DoubleAttention(Mixer):
         Raises:
             ValueError: if the mixer is not built causal.
         """
-        if not self.spec.causal:
-            raise ValueError("only a mixer that is built with causal=True decodes step by step")
+        check_decodes(self.spec)
         features, maps = self._gathered(x_t[:, None])
         out, state = self.kernel.step(self.distribute(x_t)[:, None, None], maps, features, state)
         y: Tensor = self.proj(out[:, 0, 0])

@@ -7,11 +7,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from reattend.attention.contract import Capabilities, Mixer, MixerSpec
+from reattend.attention.contract import Capabilities, Mixer, MixerSpec, check_mask
 from reattend.attention.ops.convolution import scaled_grid
 from reattend.attention.ops.masked_batch_norm import MaskedBatchNorm
 from reattend.attention.ops.relative_sums import BLOCK, relative_sums
-from reattend.errors import ReattendError
 
 
 class LambdaLayer(Mixer):
@@ -51,9 +50,7 @@ class LambdaLayer(Mixer):
         normalised: Literal["query_value", "query_key"] = "query_value",
     ) -> None:
         super().__init__()
-        found = self.problems(spec, key_dim=key_dim, normalised=normalised)
-        if found:
-            raise ReattendError(f"{type(self).__name__} cannot be built: " + "; ".join(found))
+        self.refuse_problems(spec, key_dim=key_dim, normalised=normalised)
         self.spec = spec
         self.key_dim = key_dim
         self.normalised = normalised
@@ -104,8 +101,7 @@ class LambdaLayer(Mixer):
         """
         if context is not None or context_mask is not None:
             raise ValueError(f"this layer takes no context: {self.capabilities().reasons['context']}")
-        if padding_mask is not None and padding_mask.dtype != torch.bool:
-            raise ValueError(f"padding_mask must be bool, True at real tokens, not {padding_mask.dtype}")
+        check_mask(padding_mask)
         q, k, v = self.qkv(x).split(self.widths, -1)
         q = self.query_norm(q, padding_mask)
         if self.normalised == "query_value":

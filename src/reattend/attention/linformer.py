@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from reattend.attention.contract import Capabilities, Mixer, MixerSpec
+from reattend.attention.contract import Capabilities, Mixer, MixerSpec, check_mask
 from reattend.attention.lookup import option_problems
-from reattend.errors import ReattendError
 
 Sharing = Literal["none", "headwise", "key_value", "layerwise"]
 
@@ -63,9 +62,7 @@ class Linformer(Mixer):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        found = self.problems(spec, num_rows=num_rows, sharing=sharing, dropout=dropout, bias=bias)
-        if found:
-            raise ReattendError(f"{type(self).__name__} cannot be built: " + "; ".join(found))
+        self.refuse_problems(spec, num_rows=num_rows, sharing=sharing, dropout=dropout, bias=bias)
         self.spec = spec
         self.num_rows = num_rows
         self.sharing = sharing
@@ -170,8 +167,7 @@ class Linformer(Mixer):
     ) -> None:
         if context is not None or context_mask is not None:
             raise ValueError("Linformer takes no context: the columns of E and F are the positions of its own sequence")
-        if padding_mask is not None and padding_mask.dtype != torch.bool:
-            raise ValueError(f"padding_mask must be bool, True at real tokens, not {padding_mask.dtype}")
+        check_mask(padding_mask)
         if x.shape[1] > self.spec.max_length:
             raise ValueError(
                 f"{x.shape[1]} tokens, but E and F of this Linformer have columns for max_length={self.spec.max_length}"

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from reattend.attention.contract import Capabilities, Mixer, MixerSpec, State
+from reattend.attention.contract import Capabilities, Mixer, MixerSpec, State, check_decodes, check_mask
 from reattend.attention.ops.attend_with_lse import attend_with_lse, merge
 from reattend.attention.ops.blocks import SMALLEST_BLOCK, attend_near
-from reattend.errors import ReattendError
 
 
 class Longformer(Mixer):
@@ -42,9 +41,7 @@ class Longformer(Mixer):
         self, spec: MixerSpec, *, window: int | None = None, num_global: int | None = None, bias: bool = True
     ) -> None:
         super().__init__()
-        found = self.problems(spec, window=window, num_global=num_global, bias=bias)
-        if found:
-            raise ReattendError(f"{type(self).__name__} cannot be built: " + "; ".join(found))
+        self.refuse_problems(spec, window=window, num_global=num_global, bias=bias)
         self.spec = spec
         self.num_heads = spec.num_heads
         self.head_dim = spec.dim // spec.num_heads
@@ -136,8 +133,7 @@ class Longformer(Mixer):
         return y if padding_mask is None else y.masked_fill(~padding_mask.any(1)[:, None, None], 0.0)
 
     def _check(self, padding_mask: Tensor | None, context: Tensor | None, context_mask: Tensor | None) -> None:
-        if padding_mask is not None and padding_mask.dtype != torch.bool:
-            raise ValueError(f"padding_mask must be bool, True at real tokens, not {padding_mask.dtype}")
+        check_mask(padding_mask)
         if context is not None or context_mask is not None:
             raise ValueError(f"Longformer takes no context: {self.capabilities().reasons['context']}")
 
@@ -170,8 +166,7 @@ class Longformer(Mixer):
         Raises:
             ValueError: if the mixer is not built causal.
         """
-        if not self.spec.causal:
-            raise ValueError("only a mixer that is built with causal=True decodes step by step")
+        check_decodes(self.spec)
         q, k, v = self._heads(self.qkv, x_t[:, None], 0, 3)
         keys = torch.cat([state["keys"][:, :, 1:], k], dim=2)
         values = torch.cat([state["values"][:, :, 1:], v], dim=2)

@@ -11,13 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from reattend.attention.contract import Capabilities, Mixer, MixerSpec, State
+from reattend.attention.contract import Capabilities, Mixer, MixerSpec, State, check_decodes, check_mask
 from reattend.attention.lookup import SlotChoice, option_problems
 from reattend.attention.recenter import Recenter
 from reattend.attention.scaled_heads import ScaledHeads, take
 from reattend.attention.slot_choices import SlotChoices
 from reattend.attention.slots import HeadGroup
-from reattend.errors import ReattendError
 
 
 class MultiHeadAttention(Mixer):
@@ -59,9 +58,7 @@ class MultiHeadAttention(Mixer):
     ) -> None:
         super().__init__()
         choices = SlotChoices(projection, scaled_heads, recenter, kernel, dropout)
-        found = self.problems(spec, **vars(choices), bias=bias, residual=residual)
-        if found:
-            raise ReattendError(f"{type(self).__name__} cannot be built: " + "; ".join(found))
+        self.refuse_problems(spec, **vars(choices), bias=bias, residual=residual)
         self.spec = spec
         self.num_heads = spec.num_heads
         self.head_dim = spec.dim // spec.num_heads
@@ -165,9 +162,8 @@ class MultiHeadAttention(Mixer):
         return y
 
     def _check(self, padding_mask: Tensor | None, context: Tensor | None, context_mask: Tensor | None) -> None:
-        for name, mask in (("padding_mask", padding_mask), ("context_mask", context_mask)):
-            if mask is not None and mask.dtype != torch.bool:
-                raise ValueError(f"{name} must be bool, True at real tokens, not {mask.dtype}")
+        check_mask(padding_mask)
+        check_mask(context_mask, "context_mask")
         if context is None and context_mask is not None:
             raise ValueError("context_mask is given without a context")
         if context is not None and not self._takes_context:
@@ -225,8 +221,7 @@ class MultiHeadAttention(Mixer):
         Raises:
             ValueError: if the mixer is not built causal.
         """
-        if not self.spec.causal:
-            raise ValueError("only a mixer that is built with causal=True decodes step by step")
+        check_decodes(self.spec)
         q, k, v = self._queries_keys_values(x_t[:, None])
         after: State = {}
         if self.recenter is not None:

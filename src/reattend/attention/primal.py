@@ -7,11 +7,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from reattend.attention.contract import SQUARED_MEAN, Capabilities, Losses, Mixer, MixerSpec, State
+from reattend.attention.contract import SQUARED_MEAN, Capabilities, Losses, Mixer, MixerSpec, State, check_mask
 from reattend.attention.lookup import option_problems
 from reattend.attention.ops.cosine_scores import cosine_scores
 from reattend.attention.ops.unit import unit
-from reattend.errors import ReattendError
 
 LOSS = "ksvd"
 
@@ -80,9 +79,7 @@ class Primal(Mixer):
     ) -> None:
         super().__init__()
         given = {name: value for name, value in locals().items() if name not in ("self", "spec", "__class__")}
-        found = self.problems(spec, **given)
-        if found:
-            raise ReattendError(f"{type(self).__name__} cannot be built: " + "; ".join(found))
+        self.refuse_problems(spec, **given)
         self.spec = spec
         self.rank = rank
         self.head_dim = spec.dim // spec.num_heads
@@ -161,8 +158,7 @@ class Primal(Mixer):
         """
         if context is not None or context_mask is not None:
             raise ValueError("Primal-Attention takes no context: both scores are of the token itself")
-        if padding_mask is not None and padding_mask.dtype != torch.bool:
-            raise ValueError(f"padding_mask must be bool, True at real tokens, not {padding_mask.dtype}")
+        check_mask(padding_mask)
         qk = self._queries_keys(x, padding_mask)
         with torch.autocast(x.device.type, enabled=False):
             mask = padding_mask if self.loss_tokens == "real" else None

@@ -9,11 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from reattend.attention.contract import Capabilities, Mixer, MixerSpec
+from reattend.attention.contract import Capabilities, Mixer, MixerSpec, check_mask
 from reattend.attention.ops.hashing import bucket_factors, cross_polytope, order_by_bucket
 from reattend.attention.ops.lsh_attention import lsh_attention
 from reattend.attention.ops.unit import unit
-from reattend.errors import ReattendError
 
 
 class Reformer(Mixer):
@@ -63,9 +62,7 @@ class Reformer(Mixer):
         bias: bool = False,
     ) -> None:
         super().__init__()
-        found = self.problems(spec, chunk_size=chunk_size, num_rounds=num_rounds, num_buckets=num_buckets)
-        if found:
-            raise ReattendError(f"{type(self).__name__} cannot be built: " + "; ".join(found))
+        self.refuse_problems(spec, chunk_size=chunk_size, num_rounds=num_rounds, num_buckets=num_buckets)
         self.spec = spec
         self.chunk_size = chunk_size
         self.attend_across_buckets = attend_across_buckets
@@ -125,8 +122,7 @@ class Reformer(Mixer):
         """
         if context is not None or context_mask is not None:
             raise ValueError("this attention takes no context: queries are their own keys")
-        if padding_mask is not None and padding_mask.dtype != torch.bool:
-            raise ValueError(f"padding_mask must be bool, True at real tokens, not {padding_mask.dtype}")
+        check_mask(padding_mask)
         value = self.v(x)
         with torch.autocast(x.device.type, enabled=False):
             wide = torch.promote_types(value.dtype, torch.float32)

@@ -7,9 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from reattend.attention.contract import Capabilities, Mixer, MixerSpec
+from reattend.attention.contract import Capabilities, Mixer, MixerSpec, check_mask
 from reattend.attention.ops.gaussian import gaussian_kernel
-from reattend.errors import ReattendError
 
 
 class Soft(Mixer):
@@ -45,9 +44,7 @@ class Soft(Mixer):
         self, spec: MixerSpec, *, num_landmarks: int | None = 49, num_iterations: int = 20, bias: bool = True
     ) -> None:
         super().__init__()
-        found = self.problems(spec, num_landmarks=num_landmarks, num_iterations=num_iterations)
-        if found:
-            raise ReattendError(f"{type(self).__name__} cannot be built: " + "; ".join(found))
+        self.refuse_problems(spec, num_landmarks=num_landmarks, num_iterations=num_iterations)
         self.spec = spec
         self.num_landmarks = num_landmarks
         self.num_iterations = num_iterations
@@ -96,8 +93,7 @@ class Soft(Mixer):
         """
         if context is not None or context_mask is not None:
             raise ValueError("this attention takes no context: queries are their own keys")
-        if padding_mask is not None and padding_mask.dtype != torch.bool:
-            raise ValueError(f"padding_mask must be bool, True at real tokens, not {padding_mask.dtype}")
+        check_mask(padding_mask)
         value = self.v(x)
         with torch.autocast(x.device.type, enabled=False):
             wide = torch.promote_types(value.dtype, torch.float32)

@@ -10,11 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from reattend.attention.contract import Capabilities, Mixer, MixerSpec, State
+from reattend.attention.contract import Capabilities, Mixer, MixerSpec, State, check_decodes, check_mask
 from reattend.attention.kernels.softmax import SoftmaxKernel
 from reattend.attention.ops.tiled_softmax import tiled_logits, tiled_softmax
 from reattend.attention.ops.weighted_average import weighted_average
-from reattend.errors import ReattendError
 
 Logits = Literal["dense", "random", "factorised_dense", "factorised_random"]
 
@@ -62,9 +61,7 @@ class Synthesizer(Mixer):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        found = self.problems(spec, logits=logits, hidden_dim=hidden_dim, tile=tile, rank=rank, bias=bias)
-        if found:
-            raise ReattendError(f"{type(self).__name__} cannot be built: " + "; ".join(found))
+        self.refuse_problems(spec, logits=logits, hidden_dim=hidden_dim, tile=tile, rank=rank, bias=bias)
         self.spec = spec
         self.logits = logits
         heads, length, self.head_dim = spec.num_heads, spec.max_length, spec.dim // spec.num_heads
@@ -142,8 +139,7 @@ class Synthesizer(Mixer):
     ) -> None:
         if x.shape[1] > self.spec.max_length:
             raise ValueError(f"{x.shape[1]} tokens, but logits are learned for {self.spec.max_length} at most")
-        if padding_mask is not None and padding_mask.dtype != torch.bool:
-            raise ValueError(f"padding_mask must be bool, True at real tokens, not {padding_mask.dtype}")
+        check_mask(padding_mask)
         if context is not None or context_mask is not None:
             raise ValueError(f"this attention takes no context: {self.capabilities().reasons['context']}")
 
@@ -222,8 +218,7 @@ class Synthesizer(Mixer):
         Raises:
             ValueError: if the mixer is not built causal, or after `max_length` tokens.
         """
-        if not self.spec.causal:
-            raise ValueError("only a mixer that is built with causal=True decodes step by step")
+        check_decodes(self.spec)
         values = torch.cat([state["values"], self._heads(self.v(x_t[:, None]))], dim=2)
         length = values.shape[2]
         if length > self.spec.max_length:

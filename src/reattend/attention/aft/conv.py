@@ -83,7 +83,7 @@ class AFTConv(AFTMixer):
         output_projection: bool = True,
         qkv_bias: bool = True,
     ) -> None:
-        self._refuse_problems(
+        self.refuse_problems(
             spec,
             kernel_size=kernel_size,
             num_filters=num_filters,

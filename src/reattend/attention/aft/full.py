@@ -61,7 +61,7 @@ class AFTFull(AFTMixer):
         output_projection: bool = True,
         qkv_bias: bool = True,
     ) -> None:
-        self._refuse_problems(
+        self.refuse_problems(
             spec,
             bias_rank=bias_rank,
             bias_std=bias_std,

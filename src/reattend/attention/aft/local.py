@@ -73,7 +73,7 @@ class AFTLocal(AFTMixer):
         output_projection: bool = True,
         qkv_bias: bool = True,
     ) -> None:
-        self._refuse_problems(
+        self.refuse_problems(
             spec,
             window=window,
             outside=outside,

@@ -10,10 +10,9 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from reattend.attention.contract import Losses, Mixer, MixerSpec, State
+from reattend.attention.contract import Losses, Mixer, MixerSpec, State, check_decodes, check_mask
 from reattend.attention.lookup import option_problems
 from reattend.attention.ops.tile_average import spread
-from reattend.errors import ReattendError
 
 QueryActivation = Literal["sigmoid", "tanh", "relu", "softplus", "identity", "none"]
 
@@ -75,12 +74,6 @@ class AFTMixer(Mixer):
                 nn.init.zeros_(layer.bias)
 
     @classmethod
-    def _refuse_problems(cls, spec: MixerSpec, **options: Any) -> None:
-        found = cls.problems(spec, **options)
-        if found:
-            raise ReattendError(f"{cls.__name__} cannot be built: " + "; ".join(found))
-
-    @classmethod
     def problems(cls, spec: MixerSpec, **options: Any) -> list[str]:
         return option_problems(cls.__name__, cls, options) or super().problems(spec, **options)
 
@@ -133,8 +126,7 @@ class AFTMixer(Mixer):
     ) -> None:
         if context is not None or context_mask is not None:
             raise ValueError(f"{type(self).__name__} takes no context: {self.capabilities().reasons['context']}")
-        if padding_mask is not None and padding_mask.dtype != torch.bool:
-            raise ValueError(f"padding_mask must be bool, True at real tokens, not {padding_mask.dtype}")
+        check_mask(padding_mask)
         if not self.any_length and x.shape[1] > self.spec.max_length:
             raise ValueError(f"{x.shape[1]} tokens, but there are position biases for {self.spec.max_length} only")
 
@@ -159,8 +151,7 @@ class AFTMixer(Mixer):
         Raises:
             ValueError: if the mixer is not built causal, or has no position bias for a further token.
         """
-        if not self.spec.causal:
-            raise ValueError("only a mixer that is built with causal=True decodes step by step")
+        check_decodes(self.spec)
         query, key, value = self._queries_keys_values(x_t)
         with torch.autocast(x_t.device.type, enabled=False):
             average, log_sum, state = self.average_step(key, value, state)

@@ -43,7 +43,7 @@ class AFTSimple(AFTMixer):
         output_projection: bool = True,
         qkv_bias: bool = True,
     ) -> None:
-        self._refuse_problems(
+        self.refuse_problems(
             spec,
             query_activation=query_activation,
             normalised=normalised,
