@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from reattend.attention.contract import Capabilities, Mixer, MixerSpec, State, check_decodes, check_mask
 from reattend.attention.ops.attend_with_lse import attend_with_lse, merge
 from reattend.attention.ops.blocks import SMALLEST_BLOCK, attend_near
+from reattend.attention.ops.heads import split_heads
 
 
 class Longformer(Mixer):
@@ -148,7 +149,7 @@ class Longformer(Mixer):
         """The parts (B, H, N, d) from `start` to `stop` of query, key and value."""
         rows = slice(start * self.spec.dim, stop * self.spec.dim)
         y = F.linear(x, layer.weight[rows], None if layer.bias is None else layer.bias[rows])
-        return torch.unbind(y.unflatten(-1, (-1, self.num_heads, self.head_dim)).permute(2, 0, 3, 1, 4), 0)
+        return split_heads(y, self.spec.dim, self.num_heads)
 
     def _merge(self, out: Tensor) -> Tensor:
         y: Tensor = self.proj(out.transpose(1, 2).flatten(2))

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from reattend.attention.contract import Capabilities, Mixer, MixerSpec, State, check_decodes, check_mask
 from reattend.attention.lookup import SlotChoice, option_problems
+from reattend.attention.ops.heads import split_heads
 from reattend.attention.recenter import Recenter
 from reattend.attention.scaled_heads import ScaledHeads, take
 from reattend.attention.slot_choices import SlotChoices
@@ -203,10 +204,7 @@ class MultiHeadAttention(Mixer):
 
     def _split(self, x: Tensor) -> tuple[Tensor, ...]:
         """(B, N, parts * D) to parts of shape (B, H, N, d)."""
-        # So split, the gradients come together by whole rows of D.
-        return tuple(
-            part.unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2) for part in x.split(self.spec.dim, -1)
-        )
+        return split_heads(x, self.spec.dim, self.num_heads)
 
     def initial_state(self, batch_size: int) -> State:
         device, dtype = self.qkv.weight.device, self.qkv.weight.dtype
