@@ -35,7 +35,7 @@ lock:
 	$(BIN)/pip install --quiet uv
 	printf 'torch<2.15\ntorchvision<0.29.2\n' > $(VENV)/constraints.txt
 	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
-		--no-annotate --extra dev --constraint $(VENV)/constraints.txt pyproject.toml -o requirements.lock
+		--no-annotate --extra dev --extra search --constraint $(VENV)/constraints.txt pyproject.toml -o requirements.lock
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
