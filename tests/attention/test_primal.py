@@ -11,7 +11,8 @@ from torch import Tensor
 
 from reattend.attention import MixerSpec, split_losses
 from reattend.attention.naive import primal as naive
-from reattend.attention.primal import Primal, sampled_rows
+from reattend.attention.ops.even_rows import even_rows
+from reattend.attention.primal import Primal
 from reattend.errors import ReattendError
 
 FORMS: list[dict[str, Any]] = [
@@ -86,7 +87,7 @@ def features(mixer: Primal, x: Tensor) -> tuple[Tensor, Tensor]:
     q, k = q / q.norm(dim=-1, keepdim=True), k / k.norm(dim=-1, keepdim=True)
     if not mixer.data_dependent:
         return q, k
-    rows = sampled_rows(x, None, mixer.weight_e.shape[1])[0].unflatten(1, (mixer.spec.num_heads, -1)).transpose(0, 1)
+    rows = even_rows(x, None, mixer.weight_e.shape[1])[0].unflatten(1, (mixer.spec.num_heads, -1)).transpose(0, 1)
     return q @ rows.mT, k @ rows.mT
 
 
@@ -155,6 +156,16 @@ def test_shapes_and_initial_values() -> None:
     assert 0.95 * bound < mixer.qk.weight.abs().max() <= bound
 
 
+@pytest.mark.parametrize("form", ["square", "exponential"])
+def test_the_objective_of_sums_starts_where_that_of_means_does(form: Any) -> None:
+    objectives = []
+    for over in ("mean", "sum"):
+        torch.manual_seed(0)
+        mixer = Primal(MixerSpec(8, 2, 9), rank=3, over_tokens=over, multiplier_form=form)  # type: ignore[arg-type]
+        objectives.append(mixer(torch.ones(1, 9, 8))[1]["ksvd/J/0"])
+    torch.testing.assert_close(objectives[1], objectives[0])
+
+
 def test_a_rank_above_the_width_is_allowed_and_noted() -> None:
     assert "rank=7, above the head's width 4: no constraint" in repr(build(rank=7))
     assert "constraint" not in repr(build())
@@ -194,7 +205,7 @@ def test_causal_tokens_mix_through_prefix_means() -> None:
 def test_rows_are_even_and_real(length: int, num_rows: int) -> None:
     mask = torch.rand(3, 50, generator=torch.Generator().manual_seed(length)).argsort(1) < length
     x = torch.arange(50.0)[None, :, None].expand(3, -1, 1)
-    rows = sampled_rows(x, mask, num_rows)[..., 0]
+    rows = even_rows(x, mask, num_rows)[..., 0]
     for b in range(3):
         real = mask[b].nonzero()[:, 0]
         wanted = real[[i * (length - 1) // max(num_rows - 1, 1) for i in range(num_rows)]]
@@ -267,3 +278,25 @@ def test_what_cannot_be_built_is_refused() -> None:
     assert Primal.problems(spec) == []
     with pytest.raises(ValueError, match="takes no context"):
         build()(torch.randn(1, 9, 8).double(), context=torch.randn(1, 9, 8).double())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_module_in_half_precision_works(dtype: torch.dtype, causal: bool) -> None:
+    torch.manual_seed(0)
+    mixer = Primal(MixerSpec(dim=12, num_heads=3, max_length=13, causal=causal), rank=5)
+    x = torch.randn(2, 13, 12)
+    expected, expected_losses = mixer(x)
+    y, losses = mixer.to(dtype)(x.to(dtype))
+    assert y.dtype == dtype
+    torch.testing.assert_close(y.float(), expected, rtol=3e-2, atol=3e-2)
+    torch.testing.assert_close(losses["ksvd"], expected_losses["ksvd"], rtol=0.1, atol=1e-2)
+    if causal:
+        out, _ = mixer.step(x[:, 0].to(dtype), mixer.initial_state(2))
+        torch.testing.assert_close(out, y[:, 0], rtol=3e-2, atol=3e-2)
+
+
+def test_only_the_causal_form_steps() -> None:
+    mixer = Primal(MixerSpec(dim=8, num_heads=2, max_length=9), rank=3)
+    with pytest.raises(ValueError, match="causal"):
+        mixer.step(torch.zeros(1, 8), mixer.initial_state(1))

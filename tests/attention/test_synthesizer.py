@@ -213,7 +213,15 @@ def test_parameters_are_as_counted() -> None:
 
 @pytest.mark.parametrize(
     ("options", "reason"),
-    [({"rank": 0}, "rank=0 must be"), ({"tile": 0}, "tile=0"), ({"hidden_dim": -1}, "hidden_dim")],
+    [
+        ({"rank": 8}, "rank has no effect with logits=dense; it is of logits=factorised_random"),
+        ({"logits": "random", "hidden_dim": 4}, "hidden_dim has no effect"),
+        ({"logits": "densee"}, "logits"),
+        ({"rank": "x"}, "rank"),
+        ({"rank": 0}, "rank=0 must be"),
+        ({"tile": 0}, "tile=0"),
+        ({"hidden_dim": -1}, "hidden_dim"),
+    ],
 )
 def test_what_cannot_be_built_is_refused(options: dict[str, Any], reason: str) -> None:
     with pytest.raises(ReattendError, match=reason):

@@ -82,3 +82,17 @@ def test_a_loss_of_the_whole_batch_refuses_accumulation() -> None:
     assert "trainer.accumulation: attention=primal_plus needs the whole batch" in message(
         *given, "trainer.accumulation=2"
     )
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        (["attention=primal", "attention.loss_weights.ksvd=-1"], "at least 0"),
+        (["attention=primal_plus", "attention.options.rank=10"], "attention.part_options.primal.<option>"),
+        (["attention=primal_plus", "attention.last={bn: 1}"], "'~attention.last.primal'"),
+    ],
+)
+def test_the_way_out_of_a_mistake_is_told(overrides: list[str], told: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        run_of(*overrides)
+    assert told in str(caught.value)

@@ -115,3 +115,13 @@ def test_over_layers() -> None:
     ]
     assert over_layers(layers) == {"a": torch.tensor([2.0]), "a/b": torch.tensor([4.0])}
     assert over_layers(layers, "sum") == {"a": torch.tensor([4.0]), "a/b": torch.tensor([4.0])}
+
+
+@pytest.mark.parametrize("name", ["ksdv", "foo"])
+def test_a_weight_for_a_loss_that_no_mixer_returns_is_refused_at_the_first_step(name: str) -> None:
+    task = task_of(Model())
+    task.loss_weights = {name: 0.1}
+    batch = {"x": torch.ones(2, 3, 1), "padding_mask": None, "y": torch.zeros(2, dtype=torch.long)}
+    batch |= {"weight": torch.ones(2), "global_size": 2}
+    with pytest.raises(ReattendError, match=f"attention.loss_weights.{name}: no layer.*They return: ksvd"):
+        task._micro_batch_loss(batch)

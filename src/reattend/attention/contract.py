@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+from reattend.attention.lookup import option_problems
 from reattend.errors import ReattendError
 
 # A plain name is that of a loss, which is averaged over the samples of a batch. One that ends in `SQUARED_MEAN` is
@@ -142,8 +143,8 @@ class Mixer(nn.Module, ABC):
 
     @classmethod
     def refuse_problems(cls, spec: MixerSpec, **options: Any) -> None:
-        """For the start of `__init__`: raises a `ReattendError` that names all `problems`, if there are any."""
-        found = cls.problems(spec, **options)
+        """For the start of `__init__`: raises a `ReattendError` that names wrong options, else all `problems`, if any."""
+        found = option_problems(cls.__name__, cls, options) or cls.problems(spec, **options)
         if found:
             raise ReattendError(f"{cls.__name__} cannot be built: " + "; ".join(found))
 

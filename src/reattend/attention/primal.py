@@ -7,9 +7,18 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from reattend.attention.contract import SQUARED_MEAN, Capabilities, Losses, Mixer, MixerSpec, State, check_mask
-from reattend.attention.lookup import option_problems
+from reattend.attention.contract import (
+    SQUARED_MEAN,
+    Capabilities,
+    Losses,
+    Mixer,
+    MixerSpec,
+    State,
+    check_decodes,
+    check_mask,
+)
 from reattend.attention.ops.cosine_scores import cosine_scores
+from reattend.attention.ops.even_rows import even_rows
 from reattend.attention.ops.unit import unit
 
 LOSS = "ksvd"
@@ -46,12 +55,13 @@ class Primal(Mixer):
     Args:
         spec: the place it is built for.
         rank: s, number of scores per head and side.
-        rank_multi: n is rank * rank_multi, at most `spec.max_length`.
+        rank_multi: n is rank * rank_multi, at most `spec.max_length`; without data dependence there is no n.
         data_dependent: whether W_eX depends on the input; None for yes, unless causal.
         r_scores: whether the output has r beside e. Without, keys and W_r are in the loss only.
         rows: what X' is sampled from and, when causal, prefix means are of; `all` includes padding, as in the code.
         loss_tokens: tokens that J is over; `all` includes padding, as in the code.
-        over_tokens: whether A_e and A_r are means over tokens, as in the code, or sums, as in the paper.
+        over_tokens: whether A_e and A_r are means over tokens, as in the code, or sums, as in the paper. Sums start
+            with L / max_length for L, so that J starts where it does with means.
         multiplier_form: L is lambda^2 (the code: lambda starts uniform in [0, 1)) or exp(lambda) (L starts so). Both
             keep L positive, as the paper demands.
         square: J^2 of each `sample`, or of the mean of J over the `batch`: then J itself is returned, as
@@ -94,15 +104,15 @@ class Primal(Mixer):
         basis = min(rank * rank_multi, spec.max_length) if self.data_dependent else self.head_dim
         self.weight_e = nn.Parameter(torch.empty(spec.num_heads, basis, rank))
         self.weight_r = nn.Parameter(torch.empty(spec.num_heads, basis, rank))
-        self.multipliers = nn.Parameter(torch.rand(spec.num_heads, rank))
+        start = torch.rand(spec.num_heads, rank)
+        scale = 1 / spec.max_length if over_tokens == "sum" else 1.0
+        start = start * scale**0.5 if multiplier_form == "square" else ((1 - start) * scale).log()
+        self.multipliers = nn.Parameter(start)
         self.concat = nn.Linear((2 if r_scores else 1) * rank, self.head_dim, bias=bias)
         self.proj = nn.Linear(spec.dim, spec.dim, bias=bias)
         # Of the three dimensions the last two are one vector to torch: heads are orthogonal, each of norm 1.
         nn.init.orthogonal_(self.weight_e)
         nn.init.orthogonal_(self.weight_r)
-        if multiplier_form == "exponential":
-            with torch.no_grad():
-                self.multipliers.copy_((1 - self.multipliers).log())
 
     @classmethod
     def capabilities(cls, **options: Any) -> Capabilities:
@@ -133,9 +143,6 @@ class Primal(Mixer):
 
     @classmethod
     def problems(cls, spec: MixerSpec, **options: Any) -> list[str]:
-        found = option_problems(cls.__name__, cls, options)
-        if found:
-            return found
         found = [f"{name}={options[name]} must be at least 1" for name in _COUNTS if options.get(name, 1) < 1]
         return super().problems(spec, **options) + found
 
@@ -173,8 +180,7 @@ class Primal(Mixer):
 
     def _queries_keys(self, x: Tensor, padding_mask: Tensor | None) -> Tensor:
         """Queries and keys, or the directions of their prefix means, (B, N, 2 H, d) in float32 or float64."""
-        qk = self.qk(x)
-        qk = qk.float() if qk.dtype in (torch.float16, torch.bfloat16) else qk
+        qk = _wide(self.qk(x))
         if self.spec.causal:
             if padding_mask is not None and self.rows == "real":
                 qk = qk.masked_fill(~padding_mask[:, :, None], 0.0)
@@ -185,44 +191,48 @@ class Primal(Mixer):
     def _weights(self, x: Tensor, padding_mask: Tensor | None) -> Tensor:
         """W_eX and then W_rX of the heads, (B, 2 H, d, s) or (1, 2 H, d, s)."""
         if not self.data_dependent:
-            return torch.cat([self.weight_e, self.weight_r])[None]
-        both: Tensor = self._sampled(x, padding_mask).mT @ torch.cat([self.weight_e, self.weight_r], 2)
+            return _wide(torch.cat([self.weight_e, self.weight_r]))[None]
+        both: Tensor = self._sampled(x, padding_mask).mT @ _wide(torch.cat([self.weight_e, self.weight_r], 2))
         return torch.cat(both.chunk(2, dim=3), 1)
 
     def _sampled(self, x: Tensor, padding_mask: Tensor | None) -> Tensor:
         """X' of each head, (B, H, n, d)."""
         mask = padding_mask if self.rows == "real" else None
-        rows = sampled_rows(x, mask, self.weight_e.shape[1]).to(self.weight_e.dtype)
+        rows = _wide(even_rows(x, mask, self.weight_e.shape[1]).to(self.weight_e.dtype))
         heads: Tensor = rows.unflatten(2, (self.spec.num_heads, -1))
         return heads.transpose(1, 2)
 
     def _losses(self, energy: Tensor, length: int, mask: Tensor | None) -> Losses:
         """The loss and measurements from sums of squared scores over tokens, (B, 2 H, s)."""
-        multipliers = self.multipliers.square() if self.multiplier_form == "square" else self.multipliers.exp()
+        multipliers = _wide(self._lambda())
         a_e, a_r = (0.5 * (part * multipliers).sum(2).mean(1) for part in energy.chunk(2, dim=1))
         if self.over_tokens == "mean":
             count = length if mask is None else mask.sum(1).clamp(min=1)
             a_e, a_r = a_e / count, a_r / count
-        trace = (self.weight_e * self.weight_r).sum((1, 2)).mean().expand_as(a_e)
+        trace = (_wide(self.weight_e) * _wide(self.weight_r)).sum((1, 2)).mean().expand_as(a_e)
         objective = a_e + a_r - trace
         parts = {"A_e": a_e, "A_r": a_r, "T": trace, "J": objective, "L": multipliers.mean().expand_as(a_e)}
         losses = {LOSS: objective.square()} if self.square == "sample" else {LOSS + SQUARED_MEAN: objective}
         return losses | {f"{LOSS}/{name}/{self.spec.layer}": part for name, part in parts.items()}
 
+    def _lambda(self) -> Tensor:
+        """The diagonal of L, (H, s)."""
+        return self.multipliers.square() if self.multiplier_form == "square" else self.multipliers.exp()
+
     def _output(self, scores: Tensor) -> Tensor:
         """proj(concat([e; r])) of scores (B, 2 H, N, s): (B, N, D)."""
         e, r = scores.chunk(2, dim=1)
-        scores = torch.cat([e, r], 3) if self.r_scores else e
+        scores = (torch.cat([e, r], 3) if self.r_scores else e).to(self.concat.weight.dtype)
         y: Tensor = self.proj(self.concat(scores).transpose(1, 2).flatten(2))
         return y
 
     def initial_state(self, batch_size: int) -> State:
         """Sums of queries and keys, (B, 2 D)."""
         weight = self.qk.weight
-        dtype = torch.float32 if weight.dtype in (torch.float16, torch.bfloat16) else weight.dtype
-        return {"sums": weight.new_zeros(batch_size, len(weight), dtype=dtype)}
+        return {"sums": _wide(weight.new_zeros(batch_size, len(weight)))}
 
     def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
+        check_decodes(self.spec)
         sums = state["sums"] + self.qk(x_t).to(state["sums"].dtype)
         with torch.autocast(x_t.device.type, enabled=False):
             qk = sums[:, None].unflatten(2, (2 * self.spec.num_heads, -1))
@@ -232,16 +242,18 @@ class Primal(Mixer):
     def singular_values(self, x: Tensor, padding_mask: Tensor | None = None, *, projected: bool = False) -> Tensor:
         """Singular values of each head's kernel matrix, largest first, (B, H, min(N, d)); all others are zero.
 
+        The matrix is of the tokens that the loss is over: the real ones, or all with `loss_tokens="all"`.
+
         Args:
             x: (B, N, D).
-            padding_mask: (B, N), True at real tokens: the matrix is of these.
+            padding_mask: (B, N), True at real tokens.
             projected: of f(X) phi_q(x_i) . f(X) phi_k(x_j) with f(X) = X', whose vectors the objective finds, instead
                 of phi_q(x_i) . phi_k(x_j). Without data dependence they are the same.
         """
         heads = self._queries_keys(x, padding_mask)
         with torch.autocast(x.device.type, enabled=False):
             heads = unit(heads).transpose(1, 2)
-            if padding_mask is not None:
+            if padding_mask is not None and self.loss_tokens == "real":
                 heads = heads.masked_fill(~padding_mask[:, None, :, None], 0.0)
             # Q_q R_q (Q_k R_k)^T has the singular values of the small matrix between Q_q and Q_k^T.
             of_q, of_k = torch.linalg.qr(heads, mode="r").R.chunk(2, dim=1)
@@ -250,6 +262,22 @@ class Primal(Mixer):
                 of_q = of_q @ (rows.mT @ rows)
             values: Tensor = torch.linalg.svdvals(of_q @ of_k.mT)
             return values
+
+    def learned_singular_values(self, x: Tensor, padding_mask: Tensor | None = None) -> Tensor:
+        """What L says that the largest singular values of the projected kernel matrix are, largest first, (B, H, s).
+
+        They are L^-1, or c L^-1 where A_e and A_r are means over c tokens. The matrix has them where the objective is
+        stationary in W_e and W_r; elsewhere they are no more than a parameter.
+
+        Args:
+            x: (B, N, D).
+            padding_mask: (B, N), True at real tokens.
+        """
+        counts = x.new_full((len(x),), x.shape[1])
+        if padding_mask is not None and self.loss_tokens == "real":
+            counts = padding_mask.sum(1)
+        values = 1 / self._lambda().sort(dim=-1).values
+        return values * counts[:, None, None] if self.over_tokens == "mean" else values.expand(len(x), -1, -1)
 
     def flops(self, length: int) -> int:
         """Linear layers, X'^T W of both sides and scores, 2 per multiply-add."""
@@ -262,13 +290,6 @@ class Primal(Mixer):
 _COUNTS = ("rank", "rank_multi")
 
 
-def sampled_rows(x: Tensor, padding_mask: Tensor | None, num_rows: int) -> Tensor:
-    """Rows floor(i (L - 1) / (n - 1)) of the L real tokens of each sample of `x` (B, N, D): (B, n, D)."""
-    steps = torch.arange(num_rows, device=x.device)
-    if padding_mask is None:
-        return x[:, steps * (x.shape[1] - 1) // max(num_rows - 1, 1)]
-    counts = padding_mask.cumsum(1)
-    chosen = steps * (counts[:, -1:] - 1).clamp(min=0) // max(num_rows - 1, 1)
-    # The token before which `chosen` real ones stand.
-    places = torch.searchsorted(counts, chosen + 1).clamp(max=x.shape[1] - 1)
-    return x.gather(1, places[:, :, None].expand(-1, -1, x.shape[2]))
+def _wide(x: Tensor) -> Tensor:
+    """Half precision as float32, all else as it is."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x

@@ -17,6 +17,15 @@ from reattend.attention.ops.weighted_average import weighted_average
 
 Logits = Literal["dense", "random", "factorised_dense", "factorised_random"]
 
+RANK = 8
+
+# Which forms have an option.
+FORMS = {
+    "hidden_dim": ("dense", "factorised_dense"),
+    "tile": ("factorised_dense",),
+    "rank": ("factorised_random",),
+}
+
 
 class Synthesizer(Mixer):
     """Attention with synthetic logits (Synthesizer, Tay et al. 2020, arXiv 2005.00743, section 3).
@@ -41,9 +50,9 @@ class Synthesizer(Mixer):
     Args:
         spec: the place it is built for.
         logits: which of the four.
-        hidden_dim: width per head of relu(W_1 x), of the dense forms; None for the head's width.
-        tile: F; None for the root of T, rounded up.
-        rank: K.
+        hidden_dim: width per head of relu(W_1 x), of the dense forms alone; None for the head's width.
+        tile: F, of `factorised_dense` alone; None for the root of T, rounded up.
+        rank: K, of `factorised_random` alone; None for 8, the paper's.
         bias: whether the linear layers of values and output have biases.
 
     Raises:
@@ -57,7 +66,7 @@ class Synthesizer(Mixer):
         logits: Logits = "dense",
         hidden_dim: int | None = None,
         tile: int | None = None,
-        rank: int = 8,
+        rank: int | None = None,
         bias: bool = True,
     ) -> None:
         super().__init__()
@@ -74,6 +83,7 @@ class Synthesizer(Mixer):
         if logits == "random":
             self.table = nn.Parameter(torch.randn(heads, length, length))
         elif logits == "factorised_random":
+            rank = rank or RANK
             self.rows, self.columns = (nn.Parameter(torch.randn(heads, length, rank) * rank**-0.25) for _ in range(2))
         else:
             self.hidden_dim = hidden_dim or self.head_dim
@@ -110,10 +120,13 @@ class Synthesizer(Mixer):
     @classmethod
     def problems(cls, spec: MixerSpec, **options: Any) -> list[str]:
         found = super().problems(spec, **options)
-        for name in ("hidden_dim", "tile", "rank"):
+        logits = options.get("logits", "dense")
+        for name, forms in FORMS.items():
             value = options.get(name)
             if value is not None and value < 1:
                 found.append(f"{name}={value} must be at least 1")
+            if value is not None and logits not in forms:
+                found.append(f"{name} has no effect with logits={logits}; it is of logits={' and '.join(forms)}")
         return found
 
     def forward(

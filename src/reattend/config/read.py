@@ -95,7 +95,11 @@ def _fill_parts(tree: dict[str, Any], problems: list[str]) -> None:
                 problems.append(f"attention.{key}: only attention=layers has it, this is attention={name}")
         return
     if attention.get("options"):
-        problems.append(f"attention.options: attention={name} has none of its own")
+        parts = [*(attention.get("last") or {}), attention.get("default")]
+        problems.append(
+            f"attention.options: attention={name} has none of its own; those of a part are"
+            f" attention.part_options.{parts[0]}.<option>"
+        )
     at = attention.get("at") or {}
     if isinstance(at, Mapping):
         attention["at"] = at = _last_layers(attention.get("last"), problems) | dict(at)
@@ -125,7 +129,11 @@ def _last_layers(last: Any, problems: list[str]) -> dict[int, str]:
     if not isinstance(last, Mapping):
         return {}
     if len(last) > 1:
-        problems.append(f"attention.last: one attention can have the last layers, not {' and '.join(map(str, last))}")
+        first, *others = map(str, last)
+        problems.append(
+            f"attention.last: one attention can have the last layers, not {' and '.join(map(str, last))}; to have"
+            f" another than {first}, remove it with '~attention.last.{first}' and write '+attention.last.{others[0]}=1'"
+        )
     return {
         -layer: name
         for name, count in last.items()

@@ -34,7 +34,7 @@ class AttentionConfig:
     source: str
     target: str
     options: Mapping[str, Any] = field(default_factory=dict)
-    loss_weights: Mapping[str, float] = field(default_factory=dict)
+    loss_weights: Mapping[str, NonNegative] = field(default_factory=dict)
     layer_losses: Literal["mean", "sum"] = "mean"
     default: str | None = None
     at: Mapping[int, str] = field(default_factory=dict)

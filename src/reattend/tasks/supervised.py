@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torchmetrics import MeanMetric, MetricCollection
 
-from reattend.attention.contract import SQUARED_MEAN, StartsSteps
+from reattend.attention.contract import SQUARED_MEAN, Losses, StartsSteps
 from reattend.config.schema import RecipeConfig
-from reattend.errors import ReattendError
+from reattend.errors import ReattendError, nearest
 from reattend.seeding import derive
 from reattend.tasks.finite import NonFiniteError, first_nonfinite_gradient, first_nonfinite_module
 from reattend.tasks.measurements import Measurements, split_measurements
@@ -100,6 +100,7 @@ class SupervisedTask(pl.LightningModule, ABC):
         outputs, mixer_losses = self.model(batch["x"], batch["padding_mask"])
         per_sample = self.losses(outputs.float(), batch["y"])
         own, measured = split_measurements(mixer_losses)
+        self._check_weights(own)
         self.measurements.add(measured, batch["weight"])
         for name, mixer_loss in own.items():
             values = mixer_loss.float()
@@ -108,6 +109,16 @@ class SupervisedTask(pl.LightningModule, ABC):
             per_sample = per_sample + self.loss_weights.get(name.removesuffix(SQUARED_MEAN), 1.0) * values
         loss: Tensor = (per_sample * batch["weight"]).sum() * (self._parts / batch["global_size"])
         return loss
+
+    def _check_weights(self, losses: Losses) -> None:
+        known = [name.removesuffix(SQUARED_MEAN) for name in losses]
+        for name in self.loss_weights:
+            if name not in known:
+                returned = f"They return: {', '.join(known)}" if known else "They return none"
+                raise ReattendError(
+                    f"attention.loss_weights.{name}: no layer's mixer returns a loss of that name."
+                    f"{nearest(name, known)} {returned}."
+                )
 
     def _squared_mean(self, values: Tensor, weights: Tensor) -> Tensor:
         """Per-sample terms whose weighted sum over the global batch is sum_l (sum_i w_i J_il)^2, value and gradient.
