@@ -95,10 +95,10 @@ def _fill_parts(tree: dict[str, Any], problems: list[str]) -> None:
                 problems.append(f"attention.{key}: only attention=layers has it, this is attention={name}")
         return
     if attention.get("options"):
-        parts = [*(attention.get("last") or {}), attention.get("default")]
+        named_parts = [*(attention.get("last") or {}), attention.get("default")]
         problems.append(
             f"attention.options: attention={name} has none of its own; those of a part are"
-            f" attention.part_options.{parts[0]}.<option>"
+            f" attention.part_options.{named_parts[0]}.<option>"
         )
     at = attention.get("at") or {}
     if isinstance(at, Mapping):
