@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: quickstart test slow lock clean
+.PHONY: quickstart test slow lock clean reproduce-all
 
 # A new clone to a small table of real results.
 quickstart: $(READY)
@@ -17,6 +17,24 @@ test: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
+
+# A paper's table: make reproduce-table2 (primal-dual) or reproduce-<paper>-table2, with any of
+# SCALE SEEDS ROWS COLUMNS LAUNCHER PROTOCOL DATA WORKERS PLAN: SCALE=quick SEEDS=3 ROWS=softmax,bn PLAN=true
+# Only from make's own command line: shells export COLUMNS, the width of the terminal.
+given = $(if $(filter command,$(origin $(1))),$(2)=$($(1)))
+KEYS = $(call given,SCALE,scale) $(call given,SEEDS,seeds) $(call given,ROWS,rows) $(call given,COLUMNS,columns) \
+	$(call given,LAUNCHER,launcher) $(call given,PROTOCOL,protocol) $(call given,DATA,data) \
+	$(call given,WORKERS,workers) $(call given,PLAN,plan)
+
+reproduce-%: $(READY)
+	$(BIN)/python scripts/reproduce.py table=$(if $(findstring -,$*),$(subst -,/,$*),primal_dual/$*) $(strip $(KEYS))
+
+# One after the other; a table with failed runs does not keep the next from its turn, Ctrl-C does.
+reproduce-all: $(READY)
+	@failed=0; for table in $(sort $(patsubst configs/table/%.yaml,%,$(wildcard configs/table/*/*.yaml))); do \
+		echo "== $$table"; $(BIN)/python scripts/reproduce.py table=$$table $(strip $(KEYS)) || failed=$$?; \
+		if [ $$failed -eq 130 ]; then exit 130; fi; \
+	done; exit $$failed
 
 # Whole runs killed and taken up again, several processes.
 slow: $(READY)

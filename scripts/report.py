@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from reattend.tables.command import main
+from reattend.tables.report import main
 
 if __name__ == "__main__":
     main(sys.argv[1:])

@@ -51,10 +51,11 @@ class FollowedLayer(nn.Module):
         return self.normalise(1, x + self.linear2(F.gelu(self.linear1(x))))
 
 
-@pytest.mark.parametrize("norm", ["batch", "layer"])
-def test_equals_the_followed_model(norm: str) -> None:
+@pytest.mark.parametrize(("norm", "flowformer"), [("batch", False), ("layer", False), ("layer", True)])
+def test_equals_the_followed_model(norm: str, flowformer: bool) -> None:
     torch.manual_seed(0)
-    ours = UEAEncoder(MixerFactory(MultiHeadAttention), norm=norm, **DIMS)  # type: ignore[arg-type]
+    options = {"final_norm": True, "padding_in_mixers": "seen"} if flowformer else {}
+    ours = UEAEncoder(MixerFactory(MultiHeadAttention), norm=norm, **DIMS, **options)  # type: ignore[arg-type]
     layers = [FollowedLayer(norm) for _ in range(2)]
     for layer, own in zip(layers, ours.layers, strict=True):
         mixer = own.mixer
@@ -67,7 +68,9 @@ def test_equals_the_followed_model(norm: str) -> None:
     x, mask = series()
     h = ours.embedding(x) * math.sqrt(16) + ours.positions
     for layer in layers:
-        h = layer(h, mask)
+        h = layer(h, torch.ones_like(mask) if flowformer else mask)
+    if flowformer:
+        h = F.layer_norm(h, (16,))
     expected = ours.head((F.gelu(h) * mask[..., None]).flatten(1))
     logits, losses = ours(x, mask)
     torch.testing.assert_close(logits, expected, atol=2e-5, rtol=1e-4)

@@ -1,112 +1,274 @@
-"""Results beside published numbers."""
+"""The command, its three files and what it prints."""
 
 from __future__ import annotations
 
-import dataclasses
+import html
+import re
+import shlex
+import shutil
+import subprocess
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
-from rich.console import Console
 
-from reattend.config import compose, read, to_dict
-from reattend.config.revisions import revisions
 from reattend.errors import ReattendError
-from reattend.runs.identity import fingerprint, run_folder
-from reattend.runs.result import Result, Selected, write_result
-from reattend.tables.report import report
-from reattend.tables.results import collect
-from reattend.tables.table import load_table, table_names
+from reattend.runs.metrics import MetricsFile
+from reattend.tables.collect import collect_evidence
+from reattend.tables.render.provenance import reproduce_command
+from reattend.tables.report import OPTIONS, main, report_folder, write
+from reattend.tables.request import read_request
+from tests.tables.finished import finished
+
+TABLE = r"""
+title: Rows & <b>columns</b> | β_1 of 100 %
+paper: a paper (A & B, 2099), Table 0
+average: 3 runs
+seeds: 3
+values:
+  accuracy: {metric: test/accuracy, better: higher, unit: "%", margin: 1.0}
+  memory: {metric: peak_memory, better: lower, unit: GB, relative_to: softmax, margin: 0.05}
+rows:
+  softmax: {overrides: [attention=softmax], label: "soft_max"}
+  bn: {overrides: [attention=bn]}
+  sh: {overrides: [attention=sh]}
+columns:
+  Vowels: {overrides: [task=uea/japanese_vowels]}
+  Later: {overrides: [task=uea/not_there]}
+mean: Average
+published:
+  - {value: accuracy, certainty: read, source: page 1, numbers: {softmax: {Vowels: 98.0}}}
+  - {value: accuracy, certainty: unconfirmed, source: recalled, numbers: {bn: {Vowels: 99.0}}}
+  - {value: memory, certainty: read, source: page 2, numbers: {softmax: {Vowels: 10.0}, bn: {Vowels: 5.0}}}
+elsewhere:
+  - {value: accuracy, certainty: read, source: another paper, numbers: {softmax: {Vowels: 97.5}}}
+claims:
+  better:
+    text: bn is above softmax
+    certainty: read
+    source: page 1
+    left: {row: bn, column: Vowels, value: accuracy}
+    right: {row: softmax, column: Vowels, value: accuracy}
+    at_least: 0.0
+footnotes: [A footnote.]
+"""
+COST = {"softmax": 4 * 10**9, "bn": 2 * 10**9}
 
 
-def finished(outputs: Path, accuracy: float, seed: int, *overrides: str) -> Result:
-    """Writes the result of a run with that accuracy, as a run would."""
-    config = read(compose(["task=uea/japanese_vowels", f"outputs={outputs}", f"seed={seed}", *overrides]))
-    plain = to_dict(config)
-    name = fingerprint(plain, "checksum", revisions(config))
-    metrics = {"test/accuracy": accuracy, "test/loss": 0.1}
-    result = Result(
-        task=config.task.name,
-        attention=config.attention.name,
-        backbone=config.backbone.name,
-        seed=seed,
-        fingerprint=name,
-        scale=config.scale.name,
-        protocol=config.protocol.name,
-        fidelity=plain["fidelity"],
-        data=config.data.name,
-        metrics={"last": Selected(400, 2000, metrics), "best_on_test": Selected(9, 45, metrics)},
-        parameters=1,
-        flops=1,
-        training_flops=1,
-        seconds=1.0,
-        peak_memory=1,
-        device="cpu",
-        versions={},
-        git_commit=None,
-        data_checksums={"train and test": "checksum"},
-        config=plain,
+def made(folder: Path, *overrides: str) -> Path:
+    """A table and six runs of it; one has no metrics.csv. Returns the table's file."""
+    for row, memory in COST.items():
+        for seed in range(3):
+            result = finished(folder, 0.979 + 0.001 * seed, seed, f"attention={row}", *overrides, peak_memory=memory)
+            (run,) = folder.rglob(f"*{result.fingerprint}")
+            if (row, seed) != ("bn", 2):
+                metrics = MetricsFile(run / "metrics.csv")
+                for epoch in (2, 4, 6):
+                    metrics.append(epoch, 5 * epoch, {"test/accuracy": 0.9 + 0.01 * epoch + 0.001 * seed})
+    path = folder / "two.yaml"
+    path.write_text(TABLE)
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page")
+    write(read_request([f"table={made(path)}", f"outputs={path}"]))
+    return path
+
+
+@pytest.fixture(scope="module")
+def page(folder: Path) -> Path:
+    return folder / "reports" / "two"
+
+
+def text(page: Path, name: str = "report.html") -> str:
+    return (page / name).read_text()
+
+
+def visible(page: Path) -> str:
+    """The text of the HTML file without its marks and drawings."""
+    without = re.sub(r"<(style|svg).*?</\1>", "", text(page), flags=re.S)
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", without)).split())
+
+
+def test_each_number_stands_beside_the_published_one_with_difference_and_verdict(page: Path) -> None:
+    told = visible(page)
+    assert "98.00 ± 0.10 (3) paper 98.00 Δ +0.00 [−0.17, 0.17] ✓ reproduced" in told
+    assert "98.00 ± 0.10 (3) paper 99.00 unconfirmed" in told
+    assert "2.00 ± 0.00 (3) paper 5.00 0.50× soft_max, paper 0.50× Δ +0.00 [0.00, 0.00] ✓ reproduced" in told
+    assert "bn on Vowels: the published number is unconfirmed" in told
+    assert "bn is above softmax bn, Vowels − soft_max, Vowels ≥ 0.00; page 1 (read)" in told
+    assert "? undecided" in told
+    assert "elsewhere, not compared with: accuracy of soft_max: Vowels 97.50 (read, another paper)" in told
+    assert "accuracy of bn: unconfirmed, recalled" in told
+    assert "A footnote." in told
+
+
+def test_all_three_files_say_the_same_numbers(page: Path) -> None:
+    assert "| soft\\_max | **98.00 ± 0.10 (3)**<br>paper 98.00<br>Δ +0.00 \\[−0.17, 0.17\\]<br>✓ reproduced |" in text(
+        page, "report.md"
     )
-    folder = run_folder(outputs, plain, name)
-    folder.mkdir(parents=True)
-    write_result(folder, result)
-    return result
+    latex = text(page, "table.tex")
+    assert r"soft\_max & 98.00 $\pm$ 0.10 (3) & blocked" in latex
+    assert r"\quad verdict & $\surd$ reproduced" in latex
+    assert r"99.00$^{\dagger}$" in latex
 
 
-def text(outputs: Path, *extra: str) -> str:
-    table = load_table("primal_dual/table1")
-    made = report(table, ["softmax", "bn"], ["JapaneseVowels", "Heartbeat"], [f"outputs={outputs}", *extra])
-    console = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    for shown in made.tables:
-        console.print(shown)
-    return console.export_text() + "\n".join(made.remarks)
+def test_missing_and_blocked_runs_are_named_with_the_command_that_fills_them(folder: Path, page: Path) -> None:
+    told = visible(page)
+    assert "6 of 18 runs done, 3 to do, 9 blocked" in told
+    train = f"python train.py -m attention=sh task=uea/japanese_vowels outputs={folder} seed=0,1,2"
+    assert train in told
+    assert train in text(page, "report.md")
+    assert "task=uea/not_there does not exist yet" in told
+    assert f"python scripts/reproduce.py table={folder / 'two.yaml'} outputs={folder}" in told
 
 
-def test_mean_and_sample_standard_deviation_over_seeds(tmp_path: Path) -> None:
-    for seed, accuracy in enumerate((0.98, 0.99, 1.0)):
-        finished(tmp_path, accuracy, seed)
-    shown = text(tmp_path)
-    assert "99.00 ± 1.00 (3)" in shown
-    assert "99.46 (unconfirmed)" in shown
-    assert "JapaneseVowels, bn: no finished run; python train.py -m search=seeds attention=bn" in shown
-    assert "Heartbeat: task=uea/heartbeat does not exist yet" in shown
+def test_the_page_needs_nothing_else_and_shows_names_as_they_are(page: Path) -> None:
+    source = text(page)
+    assert not re.search(r"<(script|link|iframe|img|object)\b|@import|url\((?!#)", source)
+    assert not [target for target in re.findall(r'(?:src|href)="([^"#]*)"', source) if "://" in target]
+    assert "Rows & <b>columns</b> | β_1 of 100 %" in visible(page)
+    assert "<b>columns</b>" not in source
+    names = re.findall(r'\bid="([^"]+)"', source)
+    assert len(names) == len(set(names))
+    assert set(re.findall(r'(?:url\(#|href="#)([^)"]+)', source)) <= set(names)
 
 
-def test_only_runs_of_the_cells_own_configuration_count(tmp_path: Path) -> None:
-    wanted = finished(tmp_path, 0.98, 0)
-    for overrides in (["recipe.epochs=7"], ["fidelity=corrected"], ["scale=quick"], ["attention=bn"]):
-        finished(tmp_path, 0.5, 0, *overrides)
-    cell = collect(load_table("primal_dual/table1"), "softmax", "JapaneseVowels", [f"outputs={tmp_path}"])
-    assert cell.results == (wanted,)
+def test_every_run_leads_to_its_result_file(page: Path) -> None:
+    paths = re.findall(r'<a href="([^"]+)"', text(page))
+    assert len(paths) == 6
+    assert all((page / unquote(path)).samefile((page / unquote(path)).resolve(strict=True)) for path in paths)
+    assert all(f"](<{unquote(path)}>)" in text(page, "report.md") for path in paths)
 
 
-def test_quick_results_are_stamped(tmp_path: Path) -> None:
-    finished(tmp_path, 0.98, 0, "scale=quick")
-    assert "not comparable with published numbers" in text(tmp_path, "scale=quick")
-    assert "not comparable" not in text(tmp_path)
+def test_figures_are_drawn_and_what_is_not_is_said(page: Path) -> None:
+    titles = [html.unescape(title) for title in re.findall(r"<figcaption>(.*?)</figcaption>", text(page))]
+    assert titles == [
+        "accuracy: learning curves (mean, and thin every seed)",
+        "accuracy: every seed (bar: mean)",
+        "accuracy: against FLOPs (mean ± std)",
+        "accuracy: against time (mean ± std)",
+        "memory: every seed (bar: mean)",
+    ]
+    assert "its folder has no metrics.csv, as that of an exported run" in visible(page)
 
 
-def test_a_damaged_result_is_named_and_the_others_are_shown(tmp_path: Path) -> None:
-    finished(tmp_path, 0.98, 0)
-    (path,) = tmp_path.rglob("result.json")
-    path.write_text(path.read_text()[:100])
-    finished(tmp_path, 0.99, 1)
-    shown = text(tmp_path)
-    assert f"{path} is cut off" in shown
-    assert "99.00 (1)" in shown
+def test_the_same_results_make_the_same_bytes(folder: Path, page: Path) -> None:
+    before = {path.name: path.read_bytes() for path in page.iterdir()}
+    write(read_request([f"table={folder / 'two.yaml'}", f"outputs={folder}"]))
+    assert {path.name: path.read_bytes() for path in page.iterdir()} == before
 
 
-def test_every_table_reads_and_names_rows_and_columns_that_exist() -> None:
-    assert table_names()
-    for name in table_names():
-        table = load_table(name)
-        for row, known in table.published.items():
-            assert row in table.rows
-            assert set(known.values) <= set(table.columns)
-        for elsewhere in table.elsewhere:
-            assert elsewhere.column in table.columns
-        assert dataclasses.is_dataclass(table)
+def test_quick_pages_carry_a_stamp_and_neither_difference_nor_verdict(tmp_path: Path) -> None:
+    table = made(tmp_path, "scale=quick")
+    write(read_request([f"table={table}", f"outputs={tmp_path}", "scale=quick", "columns=Vowels"]))
+    page = tmp_path / "reports" / "two-quick"
+    stamp = "NOT COMPARABLE WITH PUBLISHED NUMBERS: scale=quick"
+    assert text(page, "report.md").startswith(f"**{stamp}")
+    assert text(page, "table.tex").count(rf"\caption{{\textbf{{{stamp}") == 2
+    assert visible(page).partition("NOT COMPARABLE")[0].strip() == "Rows & <b>columns</b> | β_1 of 100 %"  # the title
+    for told in (visible(page), text(page, "report.md"), text(page, "table.tex")):
+        assert "98.00" in told
+        assert not re.search(r"Δ|✓|reproduced|undecided|supported|difference", told)
+    assert "Claims are not judged" in visible(page)
 
 
-def test_an_unknown_table_is_answered_with_the_nearest() -> None:
-    with pytest.raises(ReattendError, match="Did you mean 'primal_dual/table1'"):
-        load_table("primal_dual/table")
+def test_the_terminal_shows_a_short_table_and_the_files(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main([f"table={folder / 'two.yaml'}", f"outputs={folder}", "rows=softmax", "columns=Vowels", f"to={folder / 'to'}"])
+    shown = capsys.readouterr().out
+    assert re.search(r"soft_max +Vowels +accuracy \(%\) +98\.00 ± 0\.10 \(3\) +98\.00 .*reproduced", shown)
+    assert "3 of 3 runs done" in shown
+    for name in ("report.html", "report.md", "table.tex"):
+        assert str(folder / "to" / name) in shown
+        assert (folder / "to" / name).exists()
+
+
+def test_nothing_finished_makes_a_page_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "two.yaml").write_text(TABLE)
+    paths = write(read_request([f"table={tmp_path / 'two.yaml'}", f"outputs={tmp_path}", "seeds=1"]))
+    assert "0 of 6 runs done, 3 to do, 3 blocked" in visible(paths[0].parent)
+    assert "No run is finished." in visible(paths[0].parent)
+    assert "no number yet" in capsys.readouterr().out
+
+
+def test_numbers_that_are_filled_in_are_marked(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text(
+        "row,column,value,number,spread,source\nbn,Vowels,accuracy,98.1,,page 3\nsh,Vowels,accuracy,97.0,,page 3\n"
+    )
+    main([f"table={folder / 'two.yaml'}", f"outputs={folder}", f"published={tmp_path / 'mine.csv'}", f"to={tmp_path}"])
+    assert "paper 98.10 filled in Δ −0.10" in visible(tmp_path)
+    assert "filled in from mine.csv: page 3" in visible(tmp_path)
+    assert "98.10 (filled in)" in text(tmp_path, "report.md")
+    assert r"98.10$^{\ddagger}$" in text(tmp_path, "table.tex")
+
+
+def test_a_mistake_ends_with_one_message(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["table=primal_dual/table1", "columns=JapaneseVowel"])
+    assert ended.value.code == 2
+    assert "Did you mean 'JapaneseVowels'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("extra", "name"),
+    [
+        ([], "primal_dual/table1"),
+        (["scale=paper", "trainer=cpu", "outputs=o", "logger=csv"], "primal_dual/table1"),
+        (["scale=quick", "data=standin"], "primal_dual/table1-quick-standin"),
+        (
+            ["recipe.epochs=7", "trainer.precision=bf16-mixed"],
+            "primal_dual/table1-recipe.epochs=7-trainer.precision=bf16-mixed",
+        ),
+    ],
+)
+def test_pages_of_other_runs_lie_apart(extra: list[str], name: str) -> None:
+    request = read_request(["table=primal_dual/table1", "rows=softmax", "columns=JapaneseVowels", "seeds=1", *extra])
+    folder = report_folder(collect_evidence(request))
+    assert folder == Path("o" if "outputs=o" in extra else "outputs", "reports", name)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["table=primal_dual/table1"],
+        ["table=primal_dual/table1", "rows=softmax,my_file.Mixer", "seeds=2", "scale=quick"],
+        ["table=primal_dual/table1", "rows=bn,mine", "row.mine=attention=bn beta.value=0.3", "columns=Heartbeat"],
+    ],
+)
+def test_the_command_asks_for_the_same_again(words: list[str]) -> None:
+    request = read_request(words, OPTIONS)
+    assert read_request(shlex.split(reproduce_command(request))[2:]) == request
+
+
+def compiled(latex: Path, folder: Path) -> None:
+    source = (
+        rf"\documentclass{{article}}\usepackage{{booktabs,graphicx}}\begin{{document}}\input{{{latex}}}\end{{document}}"
+    )
+    (folder / "main.tex").write_text(source)
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "main.tex"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout[-2000:]
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex")
+def test_the_latex_compiles(page: Path, tmp_path: Path) -> None:
+    compiled(page / "table.tex", tmp_path)
+
+
+def test_the_latex_is_balanced(page: Path) -> None:
+    latex = re.sub(r"\\[\\{}%&$#_]", "", text(page, "table.tex"))
+    depth = 0
+    for character in latex.partition("\n")[2]:
+        depth += {"{": 1, "}": -1}.get(character, 0)
+        assert depth >= 0
+    assert depth == 0
+    assert latex.count("$") % 2 == 0
+    assert not re.search(r"[%#]|[^\x00-\x7f]", latex.partition("\n")[2])
+    assert re.findall(r"\\begin\{(\w+)\}", latex).count("table") == re.findall(r"\\end\{(\w+)\}", latex).count("table")
+
+
+def test_a_file_of_numbers_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ReattendError, match=r"none\.csv cannot be read"):
+        write(read_request(["table=primal_dual/table1", f"published={tmp_path / 'none.csv'}"], OPTIONS))

@@ -21,7 +21,9 @@ class UEAEncoder(nn.Module):
 
     Embeds each step as W x_t sqrt(D) + p_t with learned p_t, runs `depth` layers
     x <- Norm(x + Dropout(Mixer(x))), x <- Norm(x + Dropout(W_2 Dropout(GELU(W_1 x)))), then GELU, dropout, zeros at
-    padded steps, and one linear map of all `max_length * dim` features (gzerveas/mvts_transformer).
+    padded steps, and one linear map of all `max_length * dim` features (gzerveas/mvts_transformer). Flowformer's encoder
+    has LayerNorm in place of BatchNorm, once more after the layers, and its mixers see padded steps
+    (thuml/Flowformer); its feed-forward convolutions over one step are these linear maps.
 
     Args:
         mixers: makes the mixer of each layer; the layers may differ.
@@ -36,6 +38,8 @@ class UEAEncoder(nn.Module):
         norm: BatchNorm over batch and steps as in the followed code, or LayerNorm.
         batch_norm_over: whether BatchNorm's statistics count padded steps.
         layer_losses: whether losses of one name are averaged over the layers that return them, or summed.
+        final_norm: whether a LayerNorm follows the layers.
+        padding_in_mixers: whether mixers are told which steps are padding, or see them like others.
     """
 
     def __init__(
@@ -53,8 +57,11 @@ class UEAEncoder(nn.Module):
         norm: Literal["batch", "layer"] = "batch",
         batch_norm_over: Literal["all", "real"] = "all",
         layer_losses: OverLayers = "mean",
+        final_norm: bool = False,
+        padding_in_mixers: Literal["masked", "seen"] = "masked",
     ) -> None:
         super().__init__()
+        self.padding_in_mixers = padding_in_mixers
         self.layer_losses: OverLayers = layer_losses
         self.max_length = max_length
         self.embedding_scale = math.sqrt(dim)
@@ -76,7 +83,12 @@ class UEAEncoder(nn.Module):
             )
             for layer in range(depth)
         )
+        self.final_norm = TokenLayerNorm(dim) if final_norm else None
         self.head = nn.Linear(max_length * dim, num_outputs)
+
+    def example(self) -> dict[str, Tensor]:
+        """Inputs of one sample, all zero, to count what the model costs."""
+        return {"x": torch.zeros(1, self.max_length, self.embedding.in_features)}
 
     def forward(self, x: Tensor, padding_mask: Tensor | None = None) -> tuple[Tensor, Losses]:
         """Outputs (B, num_outputs) for series (B, N, C), and the mixers' own losses, each (B,)."""
@@ -85,8 +97,10 @@ class UEAEncoder(nn.Module):
         x = self.dropout(self.embedding(x) * self.embedding_scale + self.positions)
         losses = []
         for layer in self.layers:
-            x, layer_losses = layer(x, padding_mask)
+            x, layer_losses = layer(x, padding_mask, masked=self.padding_in_mixers == "masked")
             losses.append(layer_losses)
+        if self.final_norm is not None:
+            x = self.final_norm(x, padding_mask)
         x = self.dropout(F.gelu(x))
         if padding_mask is not None:
             x = x * padding_mask.unsqueeze(-1)
@@ -107,9 +121,9 @@ class EncoderLayer(nn.Module):
         self.ff_norm = ff_norm
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, padding_mask: Tensor | None) -> tuple[Tensor, Losses]:
-        """Maps `x` (B, N, D) to the same shape, and hands on the mixer's losses."""
-        mixed, losses = split_losses(self.mixer(x, padding_mask))
+    def forward(self, x: Tensor, padding_mask: Tensor | None, masked: bool = True) -> tuple[Tensor, Losses]:
+        """Maps `x` (B, N, D) to the same shape, and hands on the losses of the mixer, which has the mask if `masked`."""
+        mixed, losses = split_losses(self.mixer(x, padding_mask if masked else None))
         x = self.mixer_norm(x + self.dropout(mixed), padding_mask)
         hidden = self.contract(self.dropout(F.gelu(self.expand(x))))
         return self.ff_norm(x + self.dropout(hidden), padding_mask), losses

@@ -6,7 +6,7 @@ from reattend.config.check import check_overrides
 from reattend.config.compose import compose
 from reattend.config.instantiate import build, build_mixer_factory, check_mixers, check_run
 from reattend.config.locate import locate
-from reattend.config.overrides import normalise_overrides, split_flags
+from reattend.config.overrides import normalise_overrides, split_flags, written_out
 from reattend.config.paths import config_dir
 from reattend.config.problems import ConfigError
 from reattend.config.read import from_dict, from_file, read, to_dict
@@ -29,4 +29,5 @@ __all__ = [
     "read",
     "split_flags",
     "to_dict",
+    "written_out",
 ]

@@ -19,7 +19,7 @@ from omegaconf import OmegaConf
 from reattend.config.groups import group_defaults, members
 from reattend.config.keys import key_problem
 from reattend.config.loader import load, reason
-from reattend.config.overrides import flag_problems, normalise_overrides, searched_folders, split_flags
+from reattend.config.overrides import flag_problems, normalise_overrides, searched_folders, split_flags, written_out
 from reattend.config.problems import ConfigError, refuse
 from reattend.config.read import reading_problems
 from reattend.config.schema import RunConfig
@@ -39,6 +39,7 @@ def check_overrides(arguments: Sequence[str]) -> None:
         ConfigError: with every mistake and the nearest valid name of each.
     """
     flags, given = split_flags(arguments)
+    given = written_out(given)
     more = [folder for folder in searched_folders(flags) if folder.is_dir()]
     told: dict[int, list[str]] = {}  # problems by position on the command line
     overrides: dict[int, Override] = {}

@@ -8,7 +8,7 @@ from omegaconf import DictConfig
 
 from reattend.config.check import check_overrides
 from reattend.config.loader import load
-from reattend.config.overrides import normalise_overrides
+from reattend.config.overrides import normalise_overrides, written_out
 from reattend.config.problems import ConfigError, refuse
 
 
@@ -20,7 +20,7 @@ def compose(overrides: Sequence[str] = ()) -> DictConfig:
     Raises:
         ConfigError: with every mistake of the overrides, or with Hydra's reason.
     """
-    wanted = normalise_overrides(overrides)
+    wanted = normalise_overrides(written_out(overrides))
     try:
         return load(wanted)
     except ConfigError as error:

@@ -20,13 +20,16 @@ from reattend.config.paths import config_dir
 from reattend.config.problems import ConfigError
 
 
-def load(overrides: Sequence[str], config_name: str = "train", more: Sequence[Path] = ()) -> DictConfig:
+def load(
+    overrides: Sequence[str], config_name: str = "train", more: Sequence[Path] = (), with_hydra: bool = False
+) -> DictConfig:
     """Composes `config_name` with Hydra `overrides`, nothing resolved.
 
     Args:
         overrides: as on the command line, in Hydra's grammar.
         config_name: path below the folder of YAML files, without suffix.
         more: further folders to search.
+        with_hydra: keeps Hydra's own settings, below `hydra`.
 
     Raises:
         ConfigError: Hydra, OmegaConf or the YAML parser refused; with their reason in one message.
@@ -34,7 +37,7 @@ def load(overrides: Sequence[str], config_name: str = "train", more: Sequence[Pa
     search = [f"hydra.searchpath=[{','.join(f'file://{path.absolute()}' for path in more)}]"] if more else []
     try:
         with _hydra():
-            return hydra_compose(config_name, [*search, *overrides])
+            return hydra_compose(config_name, [*search, *overrides], return_hydra_config=with_hydra)
     except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
         raise ConfigError(reason(error)) from error
 

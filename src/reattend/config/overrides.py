@@ -9,7 +9,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from reattend.config.loader import load_file
 from reattend.config.paths import config_dir
+from reattend.config.problems import ConfigError
 from reattend.config.schema import RunConfig
 
 _FLAGS_WITH_VALUE = {
@@ -55,6 +57,27 @@ def _is_optional(path: list[str]) -> bool:
         optional = known[name].default is not MISSING or known[name].default_factory is not MISSING
         kind = get_type_hints(kind)[name]
     return optional
+
+
+def written_out(overrides: Sequence[str]) -> list[str]:
+    """`overrides` with those that a search found in the place of each `best=FILE`; what stands behind it wins.
+
+    Raises:
+        ConfigError: a file is missing, or not one of a search.
+    """
+    found: list[str] = []
+    for override in overrides:
+        if not override.startswith("best="):
+            found.append(override)
+            continue
+        path = Path(override.removeprefix("best=")).expanduser()
+        if not path.is_file():
+            raise ConfigError(f"{override}: there is no such file; a search writes it (python scripts/list.py search)")
+        kept = load_file(path).get("overrides")
+        if not isinstance(kept, list) or not all(isinstance(entry, str) for entry in kept):
+            raise ConfigError(f"{override}: it holds no overrides of a search, which writes them into best.yaml")
+        found += kept
+    return found
 
 
 def split_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

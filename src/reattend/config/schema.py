@@ -149,6 +149,13 @@ class PrimalFidelity:
 
 
 @dataclass(frozen=True)
+class FlowformerFidelity:
+    """Where Flowformer's time-series code is other than one would have it: its attention sees padding."""
+
+    padding_in_mixers: Literal["masked", "seen"]
+
+
+@dataclass(frozen=True)
 class FidelityConfig:
     """One switch per quirk of the followed code that moves numbers."""
 
@@ -156,6 +163,7 @@ class FidelityConfig:
     batch_norm_over: Literal["all", "real"]
     layer_losses: Literal["mean", "sum"] = "mean"
     primal: PrimalFidelity = PrimalFidelity("all", "all", "mean", "square", "sample")
+    flowformer: FlowformerFidelity = FlowformerFidelity("seen")
 
 
 @dataclass(frozen=True)
@@ -209,7 +217,29 @@ class LoggerConfig:
 
 @dataclass(frozen=True)
 class LauncherConfig:
-    name: Literal["local"]
+    """How `scripts/reproduce.py` starts the runs of a table; `train.py` runs in its own process whatever it says.
+
+    Attributes:
+        kind: in this process, in worker processes, or in SLURM jobs; `submitit_local` plays SLURM on this machine.
+        workers: processes at once on a machine; None is one per GPU, or cores / threads of a run.
+        jobs: SLURM jobs, each on a node of its own, in one array.
+        minutes: time limit of a job, which queues again when it is over.
+        partition: None is the cluster's default.
+        gpus, cpus: of a node; None leaves them to the cluster.
+        sbatch: any further flags by name, such as {account: lab, constraint: a100}.
+        note: what a person should know before using it.
+    """
+
+    name: str
+    kind: Literal["local", "processes", "slurm", "submitit_local"] = "local"
+    workers: Count | None = None
+    jobs: Count = 1
+    minutes: Count = 1440
+    partition: str | None = None
+    gpus: Count | None = None
+    cpus: Count | None = None
+    sbatch: Mapping[str, str | int | bool] = field(default_factory=dict)
+    note: str = ""
 
 
 @dataclass(frozen=True)

@@ -27,15 +27,16 @@ def count_flops(model: nn.Module, inputs: Mapping[str, Any], backward: bool = Fa
         with sdpa_kernel(SDPBackend.MATH), counter, torch.set_grad_enabled(backward):
             outputs = model(**inputs)
             if backward:
-                _total(outputs).backward()
+                total(outputs).backward()
     finally:
         model.train(was_training)
         model.zero_grad(set_to_none=True)
     return int(counter.get_total_flops())
 
 
-def _total(value: Any) -> Tensor:
+def total(value: Any) -> Tensor:
+    """The sum of all tensors that a model returns."""
     if isinstance(value, Tensor):
         return value.sum()
     parts = value.values() if isinstance(value, Mapping) else value
-    return sum((_total(part) for part in parts), torch.zeros(()))
+    return sum((total(part) for part in parts), torch.zeros(()))

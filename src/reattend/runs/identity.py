@@ -57,6 +57,7 @@ IGNORED = (
     "recipe.source",
     "fidelity.layer_losses",  # acts through the attention's, and that through the backbone's options
     "fidelity.primal",  # acts through the attention's options
+    "fidelity.flowformer",  # acts through the backbone's options
     "task.summary",
     "task.source",
     "task.dims",
@@ -86,7 +87,12 @@ IGNORED = (
 
 # A key that is added after results exist names here the value that means "as before": with that value it is left
 # out of the hash, so old results keep their fingerprint. `attention.options.*` holds for each mixer of `layers` too.
-AS_BEFORE: dict[str, Any] = {"attention.loss_weights": {}, "backbone.options.layer_losses": "mean"}
+AS_BEFORE: dict[str, Any] = {
+    "attention.loss_weights": {},
+    "backbone.options.layer_losses": "mean",
+    "backbone.options.final_norm": False,
+    "backbone.options.padding_in_mixers": "masked",
+}
 
 
 def fingerprint(config: Mapping[str, Any], data_checksum: str, revisions: Mapping[str, int]) -> str:
@@ -109,6 +115,12 @@ def fingerprint(config: Mapping[str, Any], data_checksum: str, revisions: Mappin
         "revisions": {name: revision for name, revision in revisions.items() if revision},
     }
     return hashlib.sha256(_canonical_json(identity).encode()).hexdigest()[:12]
+
+
+def counts(key: str) -> bool:
+    """Whether a key of a run's configuration, such as "recipe.epochs", can change its number."""
+    known = {path for path in (*COUNTS, *IGNORED) if key == path or key.startswith(f"{path}.")}
+    return bool(known) and max(known, key=len) in COUNTS
 
 
 def run_folder(outputs: str | Path, config: Mapping[str, Any], fingerprint: str) -> Path:

@@ -1,120 +1,143 @@
-"""A table's results as text, with the published numbers beside them."""
+"""The page of evidence of a table: `scripts/report.py`, and what `scripts/reproduce.py` ends with."""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+import dataclasses
+import hashlib
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
+from rich import box
+from rich.console import Console
 from rich.table import Table as RichTable
 
-from reattend.config.groups import group_defaults, members
-from reattend.runs.result import Result
-from reattend.tables.results import Cell, collect
-from reattend.tables.table import Table
+from reattend.config.groups import group_defaults
+from reattend.errors import ReattendError
+from reattend.runs.files import write_bytes
+from reattend.tables.collect import collect_evidence
+from reattend.tables.evidence import Evidence
+from reattend.tables.published import fill_in
+from reattend.tables.render import view
+from reattend.tables.render.html import html
+from reattend.tables.render.latex import latex
+from reattend.tables.render.markdown import markdown
+from reattend.tables.render.page import Page, page
+from reattend.tables.render.plots import figures
+from reattend.tables.request import Request, read_request
+from reattend.tables.table import Place
 
-RULES = {"last": "last epoch", "best_on_validation": "best on validation", "best_on_test": "best on test"}
+OPTIONS = ("to", "published")
+
+# What does not change a number: a page with other such settings is the same page.
+_SAME_PAGE = ("trainer", "logger", "launcher", "compile", "rerun", "outputs", "data.root")
+_LONGEST_NAME = 100
 
 
-@dataclass(frozen=True)
-class Report:
-    """One rich table for each column with results, and remarks: what is missing and why, what numbers mean."""
+def main(arguments: Sequence[str]) -> None:
+    """Writes the page; `to=FOLDER` and `published=FILE.csv` are the command's own keys."""
+    # A user's own mixer lies beside the command, not in the environment.
+    sys.path.insert(0, os.getcwd())
+    try:
+        write(read_request(arguments, OPTIONS))
+    except ReattendError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
 
-    tables: list[RichTable]
-    remarks: list[str]
 
+def write(request: Request) -> list[Path]:
+    """Writes what the finished runs say of a table as HTML, Markdown and LaTeX, and prints a short form.
 
-def report(table: Table, rows: Sequence[str], columns: Sequence[str], extra: Sequence[str]) -> Report:
-    """What the finished runs say of the table's cells.
+    Returns:
+        the three files, in the folder `to`, or by the table's name in <outputs>/reports.
 
-    Args:
-        table: the published table.
-        rows: to be shown; names of attentions that the table lacks may be among them.
-        columns: to be shown.
-        extra: overrides for the whole table.
+    Raises:
+        ReattendError: the file `published` cannot be used, or a page cannot be written.
     """
-    tables, remarks, missing = [], [], []
-    for column in columns:
-        if not _exists(table.columns[column].overrides):
-            missing.append(f"{column}: {' '.join(table.columns[column].overrides)} does not exist yet")
+    if "published" in request.options:
+        table = fill_in(request.table, Path(request.options["published"]))
+        request = dataclasses.replace(request, table=table)
+    evidence = collect_evidence(request)
+    folder = Path(request.options["to"]) if "to" in request.options else report_folder(evidence)
+    made = page(evidence, folder)
+    contents = {
+        "report.html": html(made, figures(evidence)),
+        "report.md": markdown(made),
+        "table.tex": latex(made),
+    }
+    for name, content in contents.items():
+        write_bytes(folder / name, content.encode())
+    paths = [folder / name for name in contents]
+    _print(evidence, made, paths)
+    return paths
+
+
+def report_folder(evidence: Evidence) -> Path:
+    """<outputs>/reports/<table>, with what the command line sets otherwise than the table, such as "-quick"."""
+    request = evidence.request
+    outputs = next((cell.config.outputs for cell in evidence.cells if cell.config), "outputs")
+    name = Path(request.name).stem if request.name.endswith((".yaml", ".yml")) else request.name
+    suffix = "".join(f"-{told}" for told in _deviations(request.extra))
+    if len(suffix) > _LONGEST_NAME:
+        suffix = f"-{hashlib.sha256(suffix.encode()).hexdigest()[:12]}"
+    return Path(outputs, "reports", name + suffix)
+
+
+def _deviations(extra: Sequence[str]) -> Iterator[str]:
+    defaults = group_defaults()
+    for override in extra:
+        key, _, setting = override.lstrip("+~").partition("=")
+        same = any(key == ignored or key.startswith(f"{ignored}.") for ignored in _SAME_PAGE)
+        if (same and key != "trainer.precision") or defaults.get(key) == setting:
             continue
-        cells = [collect(table, row, column, extra) for row in rows]
-        remarks += [told for cell in cells for told in cell.damaged]
-        if not any(cell.results for cell in cells):
-            missing.append(f"{column}: no finished run; {_command(cells[0])}")
-            continue
-        tables.append(_column_table(table, column, cells))
-        remarks += [f"{column}, {cell.row}: no finished run; {_command(cell)}" for cell in cells if not cell.results]
-        remarks += _stamps([result for cell in cells for result in cell.results])
-    remarks += _sources(table, columns)
-    return Report(tables, list(dict.fromkeys(remarks + missing)))
+        yield re.sub(r"[^\w.=-]+", "_", setting if key in defaults else override)
 
 
-def _exists(overrides: Sequence[str]) -> bool:
-    """Whether the members that a column chooses are there."""
-    choices = dict(override.split("=", 1) for override in overrides)
-    return all(choices[group] in members(group) for group in choices if group in group_defaults())
+def _print(evidence: Evidence, made: Page, paths: Sequence[Path]) -> None:
+    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    if made.stamp:
+        console.print(made.stamp, style="bold", markup=False, soft_wrap=True)
+    console.print(_short(evidence, made) if evidence.found else f"{made.table.title}: no number yet.")
+    for claim in made.claims:
+        effect = "" if claim.effect == "–" else f" {claim.effect}"
+        why = "; ".join(told for told in (claim.why, claim.more) if told)
+        told = f"{claim.verdict}:{effect} {claim.text}{f' ({why})' if why else ''}"
+        console.print(told, markup=False, soft_wrap=True)
+    for told in (*made.stamps, *evidence.damaged, made.summary):
+        console.print(told, markup=False, soft_wrap=True)
+    if made.fill:
+        console.print(f"What is missing: {made.fill}", markup=False, soft_wrap=True)
+    for path in paths:
+        console.print(str(path), markup=False, soft_wrap=True)
 
 
-def _column_table(table: Table, column: str, cells: Sequence[Cell]) -> RichTable:
-    shown = RichTable(title=f"{column}: {table.metric} ({table.unit})\n{table.paper}", title_justify="left")
-    rules = [rule for rule in RULES if any(rule in result.metrics for cell in cells for result in cell.results)]
-    shown.add_column("attention")
-    for rule in rules:
-        shown.add_column(f"{RULES[rule]}, mean ± std (n)", justify="right", no_wrap=True)
+def _short(evidence: Evidence, made: Page) -> RichTable:
+    """Every number that there is, a line each, by column."""
+    shown = RichTable(
+        title=f"{made.table.title}\n{made.table.paper}", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
+    )
+    shown.add_column("row", no_wrap=True)
+    shown.add_column("column")
+    shown.add_column("value")
+    shown.add_column("mean ± std (n)", justify="right", no_wrap=True)
     shown.add_column("published", justify="right")
-    for cell in cells:
-        values = [_mean_and_spread(table, cell, rule) for rule in rules]
-        shown.add_row(cell.row, *values, _published(table, cell.row, column))
+    if not made.stamp:
+        shown.add_column("difference", justify="right")
+        shown.add_column("verdict")
+    for column in evidence.columns:
+        for name, value in evidence.request.table.values.items():
+            for row in evidence.request.rows:
+                place = Place(row, column, name)
+                if evidence.places[place].measured is None:
+                    continue
+                cell = view.cell(evidence, evidence.places[place])
+                published = f"{cell.published}{f' ({cell.mark})' if cell.mark else ''}"
+                line = [view.row_label(evidence, row), view.column_label(evidence, column)]
+                line += [f"{view.label(name, value)}{f' ({value.unit})' if value.unit else ''}", cell.ours, published]
+                if not made.stamp:
+                    line += [cell.difference, cell.verdict if cell.verdict != "not compared" else ""]
+                shown.add_row(*line)
+            shown.add_section()
     return shown
-
-
-def _mean_and_spread(table: Table, cell: Cell, rule: str) -> str:
-    values = [
-        table.factor * result.metrics[rule].metrics[f"test/{table.metric}"]
-        for result in cell.results
-        if rule in result.metrics
-    ]
-    if not values:
-        return "–"
-    spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.2f}{spread} ({len(values)})"
-
-
-def _published(table: Table, row: str, column: str) -> str:
-    known = table.published.get(row)
-    if known is None or column not in known.values:
-        return ""
-    return f"{known.values[column]:.2f}" + (" (unconfirmed)" if known.certainty == "unconfirmed" else "")
-
-
-def _stamps(results: Sequence[Result]) -> list[str]:
-    found = []
-    if any(result.scale == "quick" for result in results):
-        found.append("scale=quick: not comparable with published numbers, which only stand beside it.")
-    if any(result.data == "standin" for result in results):
-        found.append("data=standin: generated data, not comparable with anything published.")
-    if any(result.protocol == "published" for result in results):
-        found.append("protocol=published: 'best on test' selects the epoch on test, as the followed code does.")
-    names = sorted({f"fidelity={result.fidelity['name']}" for result in results})
-    return [*found, f"{', '.join(names)}; {len(results)} runs; commits {', '.join(_commits(results))}"]
-
-
-def _commits(results: Sequence[Result]) -> list[str]:
-    return sorted({(result.git_commit or "unknown")[:12] for result in results})
-
-
-def _sources(table: Table, columns: Sequence[str]) -> list[str]:
-    sources = [
-        f"published {row}: {known.certainty}, {known.source}"
-        for row, known in table.published.items()
-        if set(known.values) & set(columns)
-    ]
-    others = [
-        f"elsewhere, {e.row} on {e.column}: {e.value} ({e.source})" for e in table.elsewhere if e.column in columns
-    ]
-    return sources + others
-
-
-def _command(cell: Cell) -> str:
-    return f"python train.py -m search=seeds {' '.join(cell.overrides)}"

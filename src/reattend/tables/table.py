@@ -1,85 +1,239 @@
-"""A published table as a YAML: rows, columns, metric, and the numbers that the paper printed."""
+"""A published table as a YAML: rows, columns, values, the numbers that the paper printed and what it claims."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
-
-from omegaconf import OmegaConf
 
 from reattend.config import config_dir
 from reattend.config.binding import bind_dataclass
+from reattend.config.limits import Count, NonNegativeInt, Positive
+from reattend.config.loader import load_file
 from reattend.config.problems import refuse
 from reattend.errors import ReattendError, nearest
+
+Certainty = Literal["read", "unconfirmed"]
+
+# From a result file's number to the unit of a table.
+FACTORS = {"%": 100.0, "GB": 1e-9, "MB": 1e-6, "M": 1e-6, "GFLOP": 1e-9, "TFLOP": 1e-12}
+
+# Figures of a whole run; any other metric is one of `result.json`'s, such as "test/accuracy".
+OF_A_RUN = ("parameters", "flops", "training_flops", "peak_memory", "seconds", "seconds_per_step", "steps_per_second")
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A row or a column: the overrides that it adds to a command line."""
+    """A row or a column: what it is called and the overrides that it adds to a command line."""
 
     overrides: list[str]
+    label: str | None = None
 
 
 @dataclass(frozen=True)
-class PublishedRow:
-    """Numbers of one row by column; `unconfirmed` ones were not read in a source and take no part in a verdict."""
+class Value:
+    """What a table prints of a run.
 
-    certainty: Literal["read", "unconfirmed"]
-    source: str
-    values: Mapping[str, float]
+    Attributes:
+        metric: of the selected epoch, such as "test/accuracy", or one of `OF_A_RUN`.
+        better: whether higher or lower is.
+        unit: "%" stands for a fraction in result files; "GB" and the like for bytes, numbers and operations.
+        digits: after the point.
+        margin: two values of this column that differ by less are equal for all purposes, in its unit; without one there
+            is no verdict on its cells.
+        relative_to: for figures that depend on the hardware, the row by whose value on the same device all others are
+            divided before they are compared.
+        selection: the epoch; `protocol` takes the protocol's own rule, `last` the last one.
+        label: how a page names it.
+    """
 
-
-@dataclass(frozen=True)
-class Elsewhere:
-    """A number for the same cell from another code base, with another recipe."""
-
-    row: str
-    column: str
-    value: float
-    source: str
-
-
-@dataclass(frozen=True)
-class Table:
-    """`metric` is a fraction in result files when `unit` is "%"."""
-
-    title: str
-    paper: str
     metric: str
-    unit: str
-    average: str
-    rows: Mapping[str, Setting]
-    columns: Mapping[str, Setting]
-    published: Mapping[str, PublishedRow] = field(default_factory=dict)
-    elsewhere: list[Elsewhere] = field(default_factory=list)
+    better: Literal["higher", "lower"]
+    unit: str = ""
+    digits: NonNegativeInt = 2
+    margin: Positive | None = None
+    relative_to: str | None = None
+    selection: Literal["protocol", "last"] = "protocol"
+    label: str | None = None
 
     @property
     def factor(self) -> float:
         """From a result file's number to the table's."""
-        return 100.0 if self.unit == "%" else 1.0
+        return FACTORS.get(self.unit, 1.0)
+
+
+@dataclass(frozen=True)
+class PublishedNumbers:
+    """Numbers of one source for one value: row -> column -> number, or [mean, standard deviation].
+
+    `unconfirmed` ones were not read in a source and take no part in a verdict. `runs` is how many runs each number is
+    the mean of, where that is known.
+    """
+
+    value: str
+    certainty: Certainty
+    source: str
+    numbers: Mapping[str, Mapping[str, float | list[float]]]
+    runs: Count | None = None
+
+
+@dataclass(frozen=True)
+class Published:
+    """One published number; `spread` is its standard deviation over `runs` runs."""
+
+    number: float
+    spread: float | None
+    runs: int | None
+    certainty: Certainty
+    source: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """A row, column and value of a table; the column may be its mean."""
+
+    row: str
+    column: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement of the paper about two places of the table.
+
+    It holds if left - right, or left / right, is at least `at_least` and at most `at_most`, in the value's unit.
+
+    Attributes:
+        text: the statement, in our words.
+        certainty, source: where it is read.
+        left, right: what is compared.
+        by: the comparison.
+        at_least, at_most: its bounds; one may be missing.
+    """
+
+    text: str
+    certainty: Certainty
+    source: str
+    left: Place
+    right: Place
+    by: Literal["difference", "ratio"] = "difference"
+    at_least: float | None = None
+    at_most: float | None = None
+
+
+@dataclass(frozen=True)
+class Table:
+    """A published table, or one of our own.
+
+    Attributes:
+        title: what is compared on what.
+        paper: whose, with its number there.
+        average: over what the paper's numbers are means, in words.
+        seeds: how many each cell is run with: 0, 1, ...
+        values: what is printed of each cell, by name.
+        rows, columns: by name; a cell runs with the overrides of the table, its row and its column, in this order.
+        overrides: of all cells.
+        mean: name of the column that holds the mean over all columns; None without one.
+        published: numbers of the paper's own table.
+        elsewhere: numbers of others for the same cells, to be looked at and not compared with.
+        claims: by name.
+        footnotes: what a reader has to know beside the numbers.
+    """
+
+    title: str
+    paper: str
+    average: str
+    seeds: Count
+    values: Mapping[str, Value]
+    rows: Mapping[str, Setting]
+    columns: Mapping[str, Setting]
+    overrides: list[str] = field(default_factory=list)
+    mean: str | None = None
+    published: list[PublishedNumbers] = field(default_factory=list)
+    elsewhere: list[PublishedNumbers] = field(default_factory=list)
+    claims: Mapping[str, Claim] = field(default_factory=dict)
+    footnotes: list[str] = field(default_factory=list)
+
+    @property
+    def all_columns(self) -> list[str]:
+        """The columns and the mean."""
+        return [*self.columns, *([self.mean] if self.mean else [])]
+
+    def published_number(self, row: str, column: str, value: str) -> Published | None:
+        """What the paper printed in a place, None if that is not known."""
+        for block in self.published:
+            number = block.numbers.get(row, {}).get(column) if block.value == value else None
+            if number is not None:
+                mean, spread = number if isinstance(number, list) else (number, None)
+                return Published(mean, spread, block.runs, block.certainty, block.source)
+        return None
 
 
 def table_names() -> list[str]:
-    """All tables, such as "primal_dual/table1"."""
+    """All tables, such as "primal_dual/table1"; table 2 comes before table 10."""
     folder = config_dir() / "table"
-    return sorted(path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml"))
+    names = (path.relative_to(folder).with_suffix("").as_posix() for path in folder.rglob("*.yaml"))
+    return sorted(names, key=lambda name: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)])
 
 
 def load_table(name: str) -> Table:
-    """The table `name`.
+    """The table `name`, or the one in a YAML file of that path.
 
     Raises:
         ReattendError: there is none of that name, or its YAML is not a table.
     """
+    own = Path(name)
+    if own.suffix in (".yaml", ".yml"):
+        return _read(own, name)
     if name not in table_names():
         raise ReattendError(
-            f"There is no table '{name}'.{nearest(name, table_names())} All: {', '.join(table_names())}."
+            f"There is no table '{name}'.{nearest(name, table_names())} All: {', '.join(table_names())}; a file of "
+            "your own is given by its path, table=my_table.yaml."
         )
-    path = config_dir() / "table" / f"{name}.yaml"
-    content = OmegaConf.to_container(OmegaConf.load(path))
+    return _read(config_dir() / "table" / f"{name}.yaml", f"table/{name}")
+
+
+def _read(path: Path, shown: str) -> Table:
     problems: list[str] = []
-    table = bind_dataclass(Table, content, f"table/{name}", problems)
+    table = bind_dataclass(Table, load_file(path), shown, problems)
+    if isinstance(table, Table):
+        problems += [f"{shown}.{problem}" for problem in _contradictions(table)]
     refuse(problems, "Tables: python scripts/list.py table")
     assert isinstance(table, Table)
     return table
+
+
+def _contradictions(table: Table) -> Iterator[str]:
+    """What names a row, column or value that the table does not have, and settings that exclude each other."""
+    if table.mean in table.columns:
+        yield f"mean: '{table.mean}' is a column already"
+    for name, value in table.values.items():
+        if value.relative_to is not None:
+            yield from _unknown(f"values.{name}.relative_to", value.relative_to, table.rows)
+    for group, blocks in (("published", table.published), ("elsewhere", table.elsewhere)):
+        for number, block in enumerate(blocks):
+            place = f"{group}[{number}]"
+            yield from _unknown(f"{place}.value", block.value, table.values)
+            for row, columns in block.numbers.items():
+                yield from _unknown(f"{place}.numbers", row, table.rows)
+                for column, entry in columns.items():
+                    yield from _unknown(f"{place}.numbers.{row}", column, table.all_columns)
+                    if isinstance(entry, list) and len(entry) != 2:
+                        yield f"{place}.numbers.{row}.{column}: a list is [mean, standard deviation], found {entry}"
+    for name, claim in table.claims.items():
+        for side, at in (("left", claim.left), ("right", claim.right)):
+            path = f"claims.{name}.{side}"
+            yield from _unknown(f"{path}.row", at.row, table.rows)
+            yield from _unknown(f"{path}.column", at.column, table.all_columns)
+            yield from _unknown(f"{path}.value", at.value, table.values)
+        if claim.at_least is None and claim.at_most is None:
+            yield f"claims.{name}: it needs at_least, at_most or both"
+        elif None not in (claim.at_least, claim.at_most) and claim.at_least >= claim.at_most:  # type: ignore[operator]
+            yield f"claims.{name}: at_least must be smaller than at_most"
+
+
+def _unknown(path: str, name: str, known: Sequence[str] | Mapping[str, object]) -> Iterator[str]:
+    if name not in known:
+        yield f"{path}: the table has no '{name}'.{nearest(name, known)}"

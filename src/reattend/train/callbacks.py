@@ -99,7 +99,8 @@ class KeepState(pl.Callback):
         self.seconds_before, self.started = state_dict["seconds"], time.monotonic()
 
     def _save_if_due(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
-        due = trainer.strategy.broadcast(time.monotonic() - self.saved >= self.seconds)
+        # Lightning stops at the next boundary of steps after SIGTERM, which is here.
+        due = trainer.strategy.broadcast(trainer.received_sigterm or time.monotonic() - self.saved >= self.seconds)
         if due:
             self._save(trainer, task)
 

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 import hydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from reattend.config import check_overrides, config_dir, normalise_overrides, split_flags
+from reattend.config import check_overrides, config_dir, normalise_overrides, split_flags, written_out
 from reattend.errors import ReattendError, RunInterruptedError
 from reattend.runs.sweep import FAILURES, collected_failures, record_failure
+from reattend.search.command import run_searches, validation_metric
+from reattend.search.plan import check_extra, plan_searches
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -23,15 +25,18 @@ if TYPE_CHECKING:
 def main() -> None:
     """Runs the command line. Exit code 2 for a mistake in it or a run that could not work, 1 for failed sweeps."""
     flags, overrides = split_flags(sys.argv[1:])
-    overrides = normalise_overrides(overrides)
     multirun = bool({"-m", "--multirun"} & set(flags))
-    sys.argv[1:] = [*flags, *overrides]
     # A user's own mixer lies beside the command, not in the environment.
     sys.path.insert(0, os.getcwd())
     try:
+        overrides = normalise_overrides(written_out(overrides))
+        sys.argv[1:] = [*flags, *overrides]
+        check_extra(flags, overrides)
         check_overrides([*flags, *overrides])
+        searches = []
         if not _only_shows(flags):
             _check_writable(overrides)
+            searches = plan_searches(flags, overrides)
     except ReattendError as error:
         print(error, file=sys.stderr)
         sys.exit(2)
@@ -39,7 +44,13 @@ def main() -> None:
         os.environ[FAILURES] = str(Path(folder, "failures"))
         job = hydra.main(version_base="1.3", config_path=str(config_dir()), config_name="train")(_job)
         try:
-            job()
+            if searches:
+                run_searches(searches, flags, job)
+            else:
+                job()
+        except ReattendError as error:
+            print(error, file=sys.stderr)
+            sys.exit(1)
         except KeyboardInterrupt:
             print("Interrupted; the same command goes on.", file=sys.stderr)
             sys.exit(130)
@@ -72,7 +83,8 @@ def _check_writable(overrides: list[str]) -> None:
         raise ReattendError(f"outputs={folder} is not writable. Choose another with outputs=.")
 
 
-def _job(cfg: DictConfig) -> None:
+def _job(cfg: DictConfig) -> float | None:
+    """Runs one configuration; returns what a search compares, None if there is no such number."""
     from hydra.core.hydra_config import HydraConfig
 
     from reattend.config import read
@@ -86,7 +98,7 @@ def _job(cfg: DictConfig) -> None:
         # Imported here, because `train.py --help` answers without torch.
         from reattend.train.run import run
 
-        run(config, HydraConfig.get().overrides.task)
+        return validation_metric(run(config, HydraConfig.get().overrides.task), config)
     except ReattendError as error:
         print(error, file=sys.stderr)
         record_failure(_command(), error)
@@ -95,9 +107,11 @@ def _job(cfg: DictConfig) -> None:
     except Exception as error:
         traceback.print_exc()
         record_failure(_command(), error)
+    return None
 
 
 def _command() -> str:
     from hydra.core.hydra_config import HydraConfig
 
-    return " ".join(["python train.py", *HydraConfig.get().overrides.task])
+    task = [override for override in HydraConfig.get().overrides.task if not override.startswith("search=")]
+    return " ".join(["python train.py", *task])

@@ -1,0 +1,128 @@
+"""All run folders below an output folder, and how far each is."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from reattend.errors import ReattendError
+from reattend.runs.lease import LIMIT, holder
+from reattend.runs.process import is_running, place
+from reattend.runs.result import FILE as RESULT
+from reattend.runs.result import Result, read_result
+from reattend.runs.status import FILE as STATUS
+from reattend.runs.status import read_status
+
+State = Literal["done", "running", "interrupted", "failed", "planned", "damaged"]
+SET_ASIDE = "before-"  # folders inside a run's, of files that rerun=true moved away
+
+
+@dataclass(frozen=True)
+class RunEntry:
+    """One run folder.
+
+    Attributes:
+        folder: `<root>/<task>/<attention>/<backbone>/s<seed>-<fingerprint>`.
+        name: the folder below the root.
+        state: "running" has a live holder, "interrupted" was started and has none, "damaged" has a status or result
+            that cannot be read.
+        attempts: how often it was started.
+        reason: why it failed, or what is damaged.
+        result: of a finished run.
+        bytes: of all its files.
+        changed: when a file of it was last written, in seconds since the epoch.
+    """
+
+    folder: Path
+    name: str
+    state: State
+    attempts: int
+    reason: str
+    result: Result | None
+    bytes: int
+    changed: float
+
+
+def run_entries(root: Path) -> Iterator[RunEntry]:
+    """Every run below `root` (`<outputs>/runs`), in the order of their names."""
+    for folder in sorted({path.parent for name in (STATUS, RESULT) for path in root.glob(f"**/{name}")}):
+        if not folder.name.startswith(SET_ASIDE):
+            yield run_entry(folder, root)
+
+
+def run_entry(folder: Path, root: Path) -> RunEntry:
+    """What the files of one run say."""
+    state, attempts, reason, result = _state(folder)
+    files = [path.stat() for path in folder.rglob("*") if path.is_file()]
+    changed = max((found.st_mtime for found in files), default=time.time())
+    return RunEntry(
+        folder,
+        folder.relative_to(root).as_posix(),
+        state,
+        attempts,
+        reason,
+        result,
+        sum(f.st_size for f in files),
+        changed,
+    )
+
+
+def _state(folder: Path) -> tuple[State, int, str, Result | None]:
+    try:
+        status = read_status(folder)
+        if status is None or status.state == "done":
+            result = read_result(folder)
+            return "done", status.attempts if status else 1, "", result
+    except ReattendError as error:
+        return "damaged", 0, str(error), None
+    if status.state == "planned":
+        return "planned", status.attempts, "", None
+    if is_held(folder):
+        return "running", status.attempts, "", None
+    failure = status.error or {"type": "", "message": ""}
+    if status.state == "failed" and failure["type"] != "RunInterruptedError":
+        return "failed", status.attempts, f"{failure['type']}: {failure['message']}", None
+    return "interrupted", status.attempts, "", None
+
+
+def is_held(folder: Path) -> bool:
+    """Whether a process has claimed the folder and still lives, as far as can be said without waiting."""
+    owner = holder(folder)
+    if owner is None or owner.released:
+        return False
+    if owner.place == place():
+        running = is_running(owner.pid, owner.process_start)
+        if running is not None:
+            return running
+    beats = [path.stat().st_mtime for path in folder.glob("lease.*")]
+    return bool(beats) and time.time() - max(beats) <= LIMIT
+
+
+def find_run(name: str, roots: list[Path]) -> Path:
+    """The folder of a run that is named by its path, or by the first digits of its fingerprint.
+
+    Raises:
+        ReattendError: there is none, or several.
+    """
+    path = Path(name)
+    if (path / RESULT).exists() or (path / STATUS).exists():
+        return path
+    found = [
+        Path(folder)
+        for root in roots
+        for folder, _, files in os.walk(root)
+        if name in Path(folder).name.partition("-")[2][: len(name)] and {RESULT, STATUS} & set(files) and name
+    ]
+    if len(found) == 1:
+        return found[0]
+    places = ", ".join(map(str, roots))
+    if found:
+        raise ReattendError(f"{name} names {len(found)} runs: {', '.join(map(str, found[:5]))}. Give more digits.")
+    raise ReattendError(
+        f"There is no run '{name}': neither a folder of one, nor the first digits of a fingerprint below {places}. "
+        "All runs: python scripts/runs.py status"
+    )

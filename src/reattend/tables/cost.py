@@ -1,0 +1,70 @@
+"""What a run of a table will cost."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from reattend.config.schema import RunConfig
+from reattend.data.facts import data_facts
+
+if TYPE_CHECKING:
+    from reattend.efficiency.model_cost import ModelCost
+
+_FLOAT = 4  # bytes
+_GRADIENT_AND_MOMENTS = 3  # floats beside each weight: its gradient, and two moments of the optimiser
+_MODEL_FILES, _CHECKPOINT = 3, 3  # last and best weights, the best in the checkpoint; weights and moments in it
+
+
+@dataclass(frozen=True)
+class RunCost:
+    """Of one run.
+
+    Attributes:
+        steps: updates.
+        parameters: of the model.
+        flops: of all training and evaluation.
+        modules: leaf modules, as of a `ModelCost`.
+        memory: bytes on a device at the peak, without torch itself; an estimate.
+        disk: bytes of the run's folder; an estimate.
+    """
+
+    steps: int
+    parameters: int
+    flops: int
+    modules: int
+    memory: int
+    disk: int
+
+
+def run_cost(config: RunConfig) -> RunCost:
+    """Counts on the shapes of the model and the sizes of the data; nothing is computed and most data is not read.
+
+    Memory is that of weights, gradients, moments and what a micro-batch keeps for the backward pass.
+
+    Raises:
+        ReattendError: the model cannot be built, or the data is not known without its files, which are missing.
+    """
+    # Imported here: a plan that was made before needs no torch.
+    from reattend.backbones import build_backbone
+    from reattend.efficiency.model_cost import model_cost
+
+    facts = data_facts(config)
+    model = build_backbone(config, facts.shape)
+    cost = model_cost(model, model.example)  # type: ignore[arg-type]
+    return _of(config, cost, facts.sizes["train"], facts.sizes["validation"] + facts.sizes["test"])
+
+
+def _of(config: RunConfig, cost: ModelCost, train: int, evaluated: int) -> RunCost:
+    recipe, trainer = config.recipe, config.trainer
+    evaluations = math.ceil(recipe.epochs / recipe.eval_every_epochs)
+    batch = math.ceil(min(recipe.batch_size, train) / (trainer.devices * trainer.accumulation))
+    return RunCost(
+        steps=recipe.epochs * math.ceil(train / recipe.batch_size),
+        parameters=cost.parameters,
+        flops=recipe.epochs * train * cost.training_flops + evaluations * evaluated * cost.flops,
+        modules=cost.modules,
+        memory=_FLOAT * cost.parameters * (1 + _GRADIENT_AND_MOMENTS) + batch * cost.activations,
+        disk=_FLOAT * cost.parameters * (_MODEL_FILES + _CHECKPOINT),
+    )

@@ -1,0 +1,1 @@
+"""Ways to start the workers of a table: in this process, in worker processes, in SLURM jobs."""

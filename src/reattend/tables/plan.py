@@ -1,0 +1,144 @@
+"""What a table would take, before anything is started."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from reattend.config import compose, read
+from reattend.efficiency.throughput import PEAKS, Speed, probed, stated
+from reattend.tables.cell_cache import CellCache
+from reattend.tables.cells import Cell, cell_overrides
+from reattend.tables.cost import RunCost
+from reattend.tables.request import Request
+from reattend.tables.results import EXPORTED, Found, Results, load_results
+from reattend.tables.runs import State, TableRun, table_runs
+
+CPU = "this CPU"
+DEVICES = (CPU, *PEAKS)
+
+
+@dataclass(frozen=True)
+class CellPlan:
+    """A cell, what one run of it costs, and its runs that are its own or were not counted with an earlier cell.
+
+    Attributes:
+        cell: the cell.
+        cost: of one run; None where the cell is blocked by its configuration.
+        runs: at the wanted seeds.
+        hours: of one run, by device.
+    """
+
+    cell: Cell
+    cost: RunCost | None
+    runs: tuple[TableRun, ...]
+    hours: Mapping[str, float]
+
+    @property
+    def open(self) -> int:
+        """How many runs are still to be done."""
+        return sum(run.state in ("to do", "interrupted", "failed") for run in self.runs)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A table's cells, and by device where the hours come from."""
+
+    request: Request
+    cells: tuple[CellPlan, ...]
+    sources: Mapping[str, str]
+
+    @property
+    def states(self) -> Counter[State]:
+        return Counter(run.state for cell in self.cells for run in cell.runs)
+
+    def hours(self, device: str) -> float:
+        """Of all open runs, one after another on one device."""
+        return sum(cell.open * cell.hours.get(device, 0.0) for cell in self.cells)
+
+
+def plan(request: Request) -> Plan:
+    """Composes the wanted cells, looks at what is finished, and counts what the rest costs; starts nothing.
+
+    Hours on this CPU follow from finished runs on a device of this name where there are some: the median of their
+    operations a second, of the same task if there are some. Else, and for GPUs, they are rough.
+    """
+    outputs = Path(read(compose([o for o in request.extra if o.startswith("outputs=")])).outputs)
+    cache = CellCache(outputs)
+    found = [
+        cache.cell(row, column, cell_overrides(request.table, row, column, request.extra))
+        for row in request.rows
+        for column in request.columns
+    ]
+    cache.save()
+    results = load_results([outputs / "runs", EXPORTED])
+    runs = table_runs([cell for cell, _ in found], request.seeds, results)
+    own: dict[tuple[str, str], list[TableRun]] = {}
+    for run in runs:
+        own.setdefault(run.cells[0], []).append(run)
+    speeds = _Speeds(results)
+    cells = [
+        CellPlan(cell, cost, tuple(own.get((cell.row, cell.column), ())), speeds.hours(cell, cost))
+        for cell, cost in found
+    ]
+    return Plan(request, tuple(cells), speeds.sources())
+
+
+class _Speeds:
+    """Speeds of the devices; the CPU is measured at most once, and only if a cell needs it."""
+
+    def __init__(self, results: Results) -> None:
+        self._by_task = _measured(results)
+        self._probed: Speed | None = None
+        self._used: dict[str, str] = {}
+
+    def hours(self, cell: Cell, cost: RunCost | None) -> dict[str, float]:
+        """Of one run of the cell, by device."""
+        if cost is None or cell.config is None:
+            return {}
+        speeds = {CPU: self._cpu(cell.config.task.name)} | {device: stated(device) for device in PEAKS}
+        self._used |= {device: speed.source for device, speed in speeds.items()}
+        return {device: speed.seconds(cost.flops, cost.steps, cost.modules) / 3600 for device, speed in speeds.items()}
+
+    def sources(self) -> Mapping[str, str]:
+        """Where the hours of each device come from, for those that were asked for."""
+        return self._used
+
+    def _cpu(self, task: str) -> Speed:
+        known = self._by_task.get(task) or [speed for speeds in self._by_task.values() for speed in speeds]
+        if known:
+            return Speed(statistics.median(known), 0.0, "from finished runs on CPUs")
+        self._probed = self._probed or probed()
+        return self._probed
+
+
+def _measured(results: Results) -> dict[str, list[float]]:
+    """Operations a second of finished runs on CPUs, by task."""
+    found: dict[str, list[float]] = {}
+    for run in results.runs.values():
+        speed = _operations_a_second(run)
+        if speed:
+            found.setdefault(run.result.task, []).append(speed)
+    return found
+
+
+def _operations_a_second(run: Found) -> float | None:
+    """Of the training alone, whose seconds have the evaluations in them: so it is a little too low."""
+    result = run.result
+    batch = result.config.get("recipe", {}).get("batch_size")
+    if not result.training_flops or not batch or not result.seconds or "thread" not in result.device:
+        return None
+    return float(result.training_flops * result.metrics["last"].step * batch / result.seconds)
+
+
+def blocked(cells: Sequence[CellPlan]) -> dict[str, list[str]]:
+    """Why cells are blocked, with their names."""
+    reasons: dict[str, list[str]] = {}
+    for cell in cells:
+        for run in cell.runs[:1]:
+            if run.state == "blocked":
+                reasons.setdefault(run.reason, []).append(f"{cell.cell.row} on {cell.cell.column}")
+    return reasons

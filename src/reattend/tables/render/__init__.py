@@ -1,0 +1,1 @@
+"""Pages from evidence: nothing here computes a statistic."""

@@ -1,0 +1,247 @@
+"""Figures as SVG: learning curves, seeds, accuracy against cost, critical differences. Equal data make equal bytes."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import scikit_posthocs
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Drawing
+
+from reattend.errors import ReattendError
+from reattend.runs.metrics import FILE, read_metrics
+from reattend.runs.result import Result
+from reattend.tables.evidence import Evidence, Measured, Ranking
+from reattend.tables.render.view import column_label, label, row_label
+from reattend.tables.results import Found
+from reattend.tables.table import OF_A_RUN, Place, Value
+
+# Okabe and Ito's colours without yellow, which is too light for a line; rows differ by marker and dashes too.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_MARKERS = "osD^vP*X<>h"
+_DASHES = ("-", "--", ":", "-.")
+_STYLE: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "reattend",
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#e0e0e0",
+    "legend.frameon": False,
+}
+_WIDTH, _HEIGHT = 5.0, 3.4  # inches; a page shows them at most at this size
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A drawing with what it says in words; those of a group stand together."""
+
+    group: str
+    title: str
+    svg: str
+
+
+@dataclass(frozen=True)
+class Figures:
+    """All figures of a page; `notes` says what is not drawn and why."""
+
+    drawn: tuple[Figure, ...]
+    notes: tuple[str, ...]
+
+
+def figures(evidence: Evidence) -> Figures:
+    """By column and value: learning curves, seeds, and the value against FLOPs and time; then critical differences."""
+    drawn: list[Figure] = []
+    notes: list[str] = []
+    with mpl.rc_context(_STYLE):
+        for column in evidence.columns:
+            curves_of = set()
+            for name, value in evidence.request.table.values.items():
+                cells = _cells(evidence, column, name)
+                if not cells:
+                    continue
+                where = (column_label(evidence, column), label(name, value))
+                quality = value.metric not in OF_A_RUN and column in evidence.request.columns
+                if quality and value.metric not in curves_of:
+                    curves_of.add(value.metric)
+                    drawn += _curves(evidence, where, value, cells, notes)
+                drawn.append(_seeds(evidence, where, value, cells))
+                if quality:
+                    drawn += _against_cost(evidence, where, value, cells, notes)
+        for ranking in evidence.rankings:
+            drawn.append(_critical_differences(evidence, ranking))
+    return Figures(tuple(drawn), tuple(dict.fromkeys(notes)))
+
+
+def _cells(evidence: Evidence, column: str, value: str) -> dict[str, Measured]:
+    known = {row: evidence.places[Place(row, column, value)].measured for row in evidence.request.rows}
+    return {row: measured for row, measured in known.items() if measured is not None}
+
+
+def _curves(
+    evidence: Evidence, where: tuple[str, str], value: Value, cells: Mapping[str, Measured], notes: list[str]
+) -> Iterator[Figure]:
+    curves = {row: [_curve(found, value, notes) for found in measured.runs] for row, measured in cells.items()}
+    known = {row: [curve for curve in of_row if curve is not None] for row, of_row in curves.items()}
+    if not any(known.values()):
+        return
+    drawing, axes = _axes()
+    for row, of_row in known.items():
+        style = _style(evidence, row)
+        for curve in of_row:
+            axes.plot(curve.index, curve, color=style["color"], linewidth=0.5, alpha=0.35)
+        if of_row:
+            mean = pd.concat(of_row, axis=1).dropna().mean(axis=1)
+            axes.plot(mean.index, mean, linewidth=1.6, linestyle=style["linestyle"], color=style["color"])
+    axes.set(xlabel="epoch", ylabel=_axis_label(value))
+    _show_late(axes, [curve for of_row in known.values() for curve in of_row])
+    _legend(drawing, evidence, [row for row in known if known[row]], "line")
+    yield _figure(where, "learning curves (mean, and thin every seed)", drawing)
+
+
+def _show_late(axes: Axes, curves: Sequence[pd.Series]) -> None:
+    """Limits the axis to what follows the first tenth of training, beside whose range no difference could be seen."""
+    late = pd.concat([curve[curve.index > 0.1 * curve.index.max()] for curve in curves])
+    room = 0.05 * float(late.max() - late.min())
+    if room > 0:
+        axes.set_ylim(float(late.min()) - room, float(late.max()) + room)
+
+
+def _curve(found: Found, value: Value, notes: list[str]) -> pd.Series | None:
+    path = found.folder / FILE
+    if not path.exists():
+        notes.append(f"No learning curve of {found.folder.name}: its folder has no {FILE}, as that of an exported run.")
+        return None
+    try:
+        rows = [row for row in read_metrics(path) if row.metric == value.metric]
+    except ReattendError as error:
+        notes.append(f"No learning curve: {error}")
+        return None
+    if not rows:
+        notes.append(f"No learning curve of {found.folder.name}: {FILE} has no {value.metric}.")
+        return None
+    return pd.Series({row.epoch: value.factor * row.value for row in rows})
+
+
+def _seeds(evidence: Evidence, where: tuple[str, str], value: Value, cells: Mapping[str, Measured]) -> Figure:
+    drawing, axes = _axes(height=max(1.3, 0.8 + 0.32 * len(cells)))
+    for place, (row, measured) in enumerate(cells.items()):
+        style = _style(evidence, row)
+        offsets = np.linspace(-0.22, 0.22, len(measured.numbers)) if len(measured.numbers) > 1 else [0.0]
+        axes.plot([measured.mean] * 2, [place - 0.36, place + 0.36], color="#202020", linewidth=1.6)
+        axes.plot(measured.numbers, place + np.array(offsets), style["marker"], color=style["color"], markersize=5)
+    axes.set_yticks(range(len(cells)), [row_label(evidence, row) for row in cells])
+    axes.set(xlabel=_axis_label(value), ylim=(len(cells) - 0.4, -0.6))
+    axes.grid(visible=False, axis="y")
+    return _figure(where, "every seed (bar: mean)", drawing)
+
+
+def _against_cost(
+    evidence: Evidence, where: tuple[str, str], value: Value, cells: Mapping[str, Measured], notes: list[str]
+) -> Iterator[Figure]:
+    devices = {found.result.device for measured in cells.values() for found in measured.runs}
+    costs: list[tuple[str, str, Callable[[Result], float | None]]] = [
+        ("FLOPs", "FLOPs of training on one sample", lambda result: result.training_flops),
+    ]
+    if len(devices) == 1:
+        costs.append(("time", "seconds of training", lambda result: result.seconds))
+    else:
+        notes.append(f"{', '.join(where)}: not drawn against time, the runs were on different devices.")
+    for name, axis, cost_of in costs:
+        costs_of_rows = {row: [cost_of(found.result) for found in measured.runs] for row, measured in cells.items()}
+        known = {row: [c for c in costs if c is not None] for row, costs in costs_of_rows.items()}
+        rows = [row for row in cells if known[row]]
+        if not rows:
+            notes.append(f"{', '.join(where)}: not drawn against {name}, which the runs do not know.")
+            continue
+        drawing, axes = _axes()
+        for row in rows:
+            style = _style(evidence, row)
+            at, measured = float(np.mean(known[row])), cells[row]
+            axes.errorbar(
+                at, measured.mean, yerr=measured.std, fmt=style["marker"], color=style["color"], capsize=3, markersize=6
+            )
+        axes.set(xlabel=axis, ylabel=_axis_label(value))
+        axes.margins(x=0.1)
+        _legend(drawing, evidence, rows, "point")
+        yield _figure(where, f"against {name} (mean ± std)", drawing)
+
+
+def _critical_differences(evidence: Evidence, ranking: Ranking) -> Figure:
+    names = {row: row_label(evidence, row) for row in ranking.average_ranks}
+    p = pd.DataFrame(1.0, index=list(names.values()), columns=list(names.values()))
+    for (first, second), found in ranking.nemenyi_p.items():
+        p.loc[names[first], names[second]] = p.loc[names[second], names[first]] = found
+    drawing, axes = _axes(height=1.2 + 0.22 * len(names))
+    axes.grid(visible=False)
+    scikit_posthocs.critical_difference_diagram(
+        {names[row]: rank for row, rank in ranking.average_ranks.items()},
+        p,
+        ax=axes,
+        label_fmt_left="{label} ({rank:.2f})",
+        label_fmt_right="({rank:.2f}) {label}",
+        text_h_margin=0.02,
+        color_palette={name: _style(evidence, row)["color"] for row, name in names.items()},
+    )
+    value = label(ranking.value, evidence.request.table.values[ranking.value])
+    return _figure(("Average ranks", value), "a bar joins rows that do not differ (Nemenyi, 5 %)", drawing)
+
+
+def _axes(height: float = _HEIGHT) -> tuple[Drawing, Axes]:
+    drawing = Drawing(figsize=(_WIDTH, height), layout="constrained")
+    return drawing, drawing.add_subplot()
+
+
+def _axis_label(value: Value) -> str:
+    return f"{value.metric.replace('_', ' ')}{f' ({value.unit})' if value.unit else ''}"
+
+
+def _style(evidence: Evidence, row: str) -> dict[str, str]:
+    """The same for a row in all figures."""
+    place = evidence.request.rows.index(row)
+    return {
+        "color": _COLOURS[place % len(_COLOURS)],
+        "marker": _MARKERS[place % len(_MARKERS)],
+        "linestyle": _DASHES[place % len(_DASHES)],
+    }
+
+
+def _legend(drawing: Drawing, evidence: Evidence, rows: Sequence[str], kind: str) -> None:
+    handles = []
+    for row in rows:
+        style = _style(evidence, row)
+        shown = (
+            {"linestyle": style["linestyle"], "linewidth": 1.6}
+            if kind == "line"
+            else {
+                "linestyle": "none",
+                "marker": style["marker"],
+            }
+        )
+        handles.append(mpl.lines.Line2D([], [], color=style["color"], label=row_label(evidence, row), **shown))
+    longest = max(len(row_label(evidence, row)) for row in rows)
+    columns = max(1, min(len(rows), 60 // (longest + 6)))
+    drawing.legend(handles=handles, loc="outside lower center", ncols=columns)
+
+
+def _figure(where: tuple[str, str], told: str, drawing: Drawing) -> Figure:
+    text = io.StringIO()
+    drawing.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+    svg = text.getvalue()
+    group, value = where
+    return Figure(group, f"{value}: {told}", svg[svg.index("<svg") :])
+
+
+def apart(svg: str, number: int) -> str:
+    """The drawing with identifiers of its own, so that several can stand in one page."""
+    return re.sub(r'(id="|url\(#|href="#)', rf"\g<1>f{number}-", svg)

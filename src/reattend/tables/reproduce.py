@@ -1,0 +1,92 @@
+"""The command `scripts/reproduce.py`: plans a table, or runs what it lacks and writes its page."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from types import FrameType
+
+from reattend.config import compose, read
+from reattend.errors import ReattendError, nearest
+from reattend.tables.request import Request, read_request
+
+OPTIONS = ("plan", "workers", "retries", "report")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Reads the command line and does what it asks.
+
+    Returns:
+        the exit code: 0, 1 if a run failed or could not be started, 2 for a mistake, 130 if it was told to stop.
+    """
+    # A user's own mixer lies beside the command, not in the environment.
+    sys.path.insert(0, os.getcwd())
+    try:
+        request = read_request(arguments, OPTIONS)
+        plan, report = _flag(request.options, "plan", False), _flag(request.options, "report", True)
+        workers, retries = _number(request.options, "workers", 1), _number(request.options, "retries", 0)
+    except ReattendError as error:
+        print(error, file=sys.stderr)
+        return 2
+    if note := read(compose(request.extra)).launcher.note:
+        print(f"Note: {note}.")
+    if plan:
+        return _plan(request)
+    return _run(request, workers, 2 if retries is None else retries, report)
+
+
+def _plan(request: Request) -> int:
+    from reattend.tables.plan_page import show
+
+    try:
+        show(request)
+    except ReattendError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+def _run(request: Request, workers: int | None, retries: int, report: bool) -> int:
+    # Imported here: a mistake in the command line is told at once.
+    from reattend.tables.execute import execute
+
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        outcome = execute(request, retries, workers)
+        print("\n".join(outcome.lines))
+        if report:
+            from reattend.tables.report import write
+
+            write(request)
+    except KeyboardInterrupt:
+        print("Interrupted; the same command goes on.", file=sys.stderr)
+        return 130
+    except ReattendError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 1 if outcome.failed or outcome.left or not any(run.state == "done" for run in outcome.runs) else 0
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _flag(options: Mapping[str, str], name: str, default: bool) -> bool:
+    known = {"true": True, "false": False}
+    given = options.get(name)
+    if given is None:
+        return default
+    if given.lower() not in known:
+        raise ReattendError(f"{name}={given}: true or false.{nearest(given, known)}")
+    return known[given.lower()]
+
+
+def _number(options: Mapping[str, str], name: str, least: int) -> int | None:
+    given = options.get(name)
+    if given is None:
+        return None
+    if not given.isdecimal() or int(given) < least:
+        raise ReattendError(f"{name}={given}: a whole number, at least {least}.")
+    return int(given)

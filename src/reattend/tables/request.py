@@ -1,0 +1,164 @@
+"""What a command line asks of a table."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from reattend.config import check_overrides, normalise_overrides
+from reattend.config.groups import members
+from reattend.config.overrides import split_flags
+from reattend.errors import ReattendError, nearest
+from reattend.tables.cells import Cell, compose_cells
+from reattend.tables.ladder import ladder_rows
+from reattend.tables.table import Setting, Table, load_table, table_names
+
+
+@dataclass(frozen=True)
+class Request:
+    """A table, and what of it is wanted.
+
+    Attributes:
+        name: of the table.
+        table: with the rows that the command line adds.
+        rows, columns: the wanted ones.
+        seeds: the wanted ones, 0 to n - 1.
+        extra: overrides for all cells.
+        options: further keys of the command's own.
+    """
+
+    name: str
+    table: Table
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    seeds: tuple[int, ...]
+    extra: tuple[str, ...]
+    options: Mapping[str, str]
+
+    def cells(self) -> list[Cell]:
+        """The wanted cells, composed."""
+        return compose_cells(self.table, self.rows, self.columns, self.extra)
+
+
+def read_request(arguments: Sequence[str], options: Collection[str] = ()) -> Request:
+    """Reads `table=`, `rows=`, `columns=`, `seeds=`, `row.<name>=` and `ladder=`; the rest are overrides for Hydra.
+
+    A row may be any attention's name or the path of a class of one's own (`my_attention.MeanPooling`), and
+    `row.<name>="attention=... attention.options.k=v"` adds one with overrides. `ladder=true` turns each wanted row into
+    a fidelity ladder on the first wanted column that can be composed.
+
+    Args:
+        arguments: of the command line.
+        options: further keys of the command.
+
+    Raises:
+        ReattendError: no or an unknown table, row or column; overrides that do not exist.
+    """
+    own = {"table", "rows", "columns", "seeds", "ladder", *options}
+    pairs = [argument.partition("=") for argument in arguments]
+    chosen = {key: value for key, equals, value in pairs if equals and key in own}
+    added = {
+        key.removeprefix("row."): value.split() for key, equals, value in pairs if key.startswith("row.") and equals
+    }
+    rest = [a for a, (key, _, _) in zip(arguments, pairs, strict=True) if key not in own and not key.startswith("row.")]
+    flags, _ = split_flags(rest)
+    if flags:
+        raise ReattendError(f"{flags[0]}: this command takes key=value only.")
+    check_overrides(rest)
+    if "table" not in chosen:
+        raise ReattendError(f"Which table? table=<name> with one of: {', '.join(table_names())}.")
+    table = load_table(chosen["table"])
+    for overrides in added.values():
+        check_overrides(overrides)
+    rows = _names(chosen.get("rows"), [*table.rows, *added])
+    settings = {row: _setting(table, row, added) for row in dict.fromkeys([*table.rows, *rows, *added])}
+    columns = _names(chosen.get("columns"), list(table.columns))
+    for column in columns:
+        if column not in table.columns:
+            hint = nearest(column, table.columns)
+            raise ReattendError(f"The table has no column '{column}'.{hint} It has: {', '.join(table.columns)}.")
+    extra = normalise_overrides(rest)
+    if chosen.get("ladder", "false") != "false":
+        settings = _ladder(table, {row: settings[row] for row in rows}, columns, extra)
+        rows = list(settings)
+    return Request(
+        name=chosen["table"],
+        table=dataclasses.replace(table, rows=settings),
+        rows=tuple(rows),
+        columns=tuple(columns),
+        seeds=tuple(range(_seeds(chosen.get("seeds"), table.seeds))),
+        extra=tuple(extra),
+        options={key: chosen[key] for key in ("ladder", *options) if key in chosen},
+    )
+
+
+def read_requests(arguments: Sequence[str], options: Collection[str] = ()) -> list[Request]:
+    """As `read_request`, but `table=all` asks for every table as a whole.
+
+    Raises:
+        ReattendError: as there, or rows and columns are chosen for all tables.
+    """
+    if "table=all" not in arguments:
+        return [read_request(arguments, options)]
+    parts = [a for a in arguments if a.startswith(("rows=", "columns=", "row.", "ladder="))]
+    if parts:
+        raise ReattendError(f"table=all takes all rows and columns; {parts[0]} needs one table, table=NAME.")
+    first, *others = table_names()
+    request = read_request([f"table={first}" if a == "table=all" else a for a in arguments], options)
+    counts = [argument.removeprefix("seeds=") for argument in arguments if argument.startswith("seeds=")]
+    return [request, *(_whole(request, name, counts[-1] if counts else None) for name in others)]
+
+
+def _whole(like: Request, name: str, seeds: str | None) -> Request:
+    table = load_table(name)
+    counted = tuple(range(_seeds(seeds, table.seeds)))
+    return dataclasses.replace(
+        like, name=name, table=table, rows=tuple(table.rows), columns=tuple(table.columns), seeds=counted
+    )
+
+
+def _ladder(
+    table: Table, rows: Mapping[str, Setting], columns: Sequence[str], extra: Sequence[str]
+) -> dict[str, Setting]:
+    cells = compose_cells(dataclasses.replace(table, rows=rows), rows, columns, extra)
+    whole = next((cell.column for cell in cells if cell.config is not None), None)
+    if whole is None:
+        raise ReattendError(f"No cell can be composed, so there is no ladder: {cells[0].problem}")
+    others = [*table.overrides, *table.columns[whole].overrides, *extra]
+    found = ladder_rows({row: setting for row, setting in rows.items() if _composes(cells, row, whole)}, others)
+    if not found:
+        raise ReattendError(f"No fidelity switch changes {', '.join(rows)} on {whole}: there is no ladder.")
+    return found
+
+
+def _composes(cells: Sequence[Cell], row: str, column: str) -> bool:
+    return any((cell.row, cell.column) == (row, column) and cell.config is not None for cell in cells)
+
+
+def _names(asked: str | None, known: list[str]) -> list[str]:
+    return known if asked is None else [name.strip() for name in asked.strip("[]").split(",") if name.strip()]
+
+
+def _setting(table: Table, row: str, added: Mapping[str, list[str]]) -> Setting:
+    if row in added:
+        return Setting(added[row])
+    if row in table.rows:
+        return table.rows[row]
+    if row in members("attention"):
+        return Setting([f"attention={row}"])
+    if "." in row:
+        return Setting(["attention=custom", f"attention.target={row}"])
+    raise ReattendError(
+        f"The table has no row '{row}', and there is no such attention."
+        f"{nearest(row, [*table.rows, *members('attention')])} It has: {', '.join(table.rows)}. "
+        f"One of your own: row.{row}='attention=custom attention.target=my_file.MyMixer'."
+    )
+
+
+def _seeds(asked: str | None, default: int) -> int:
+    if asked is None:
+        return default
+    if not asked.isdecimal() or int(asked) < 1:
+        raise ReattendError(f"seeds={asked}: how many, at least 1; they are 0, 1, 2, ...")
+    return int(asked)

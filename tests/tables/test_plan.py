@@ -1,0 +1,113 @@
+"""What a table would take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from reattend.backbones import build_backbone
+from reattend.config import compose, read
+from reattend.efficiency.flops import count_flops
+from reattend.efficiency.model_cost import model_cost
+from reattend.tables import cell_cache
+from reattend.tables.plan import CPU, plan
+from reattend.tables.plan_page import show
+from reattend.tables.request import read_request
+from reattend.train.execute import build_data
+from tests.tables.finished import TASK, finished
+
+SMALL = ["table=primal_dual/table1", "rows=softmax,bn_sh", "columns=JapaneseVowels,Heartbeat", "seeds=2"]
+
+
+@pytest.mark.parametrize(
+    "attention", ["softmax", "bn_sh", "sparse", "performer", "reformer", "primal_plus", "aft_conv"]
+)
+def test_costs_without_computing_are_those_that_are_counted(attention: str) -> None:
+    config = read(compose([TASK, f"attention={attention}", "scale=quick"]))
+    torch.manual_seed(0)
+    model = build_backbone(config, {"num_channels": 3, "max_length": 21, "num_outputs": 4})
+    cost = model_cost(model, model.example)  # type: ignore[arg-type]
+    assert cost.flops == count_flops(model, model.example())  # type: ignore[operator]
+    assert cost.training_flops == count_flops(model, model.example(), backward=True)  # type: ignore[operator]
+    assert cost.parameters == sum(parameter.numel() for parameter in model.parameters())
+    assert not any(type(parameter) is not torch.nn.Parameter for parameter in model.parameters())
+
+
+def test_kept_activations_are_those_of_a_real_forward_pass() -> None:
+    layers = [torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 4)]
+    model = torch.nn.Sequential(*layers)
+    cost = model_cost(model, lambda: {"input": torch.zeros(3, 8)})
+    # The input, and what GELU and the last layer keep; weights are not counted.
+    assert cost.activations == 4 * 3 * (8 + 16 + 16)
+
+
+def test_a_plan_counts_runs_by_state_and_starts_nothing(tmp_path: Path) -> None:
+    finished(tmp_path, 0.98, 0, "attention=softmax")
+    before = sorted(path for path in tmp_path.rglob("*") if path.is_dir())
+    made = plan(read_request([*SMALL, f"outputs={tmp_path}"]))
+    assert made.states == {"done": 1, "to do": 3, "blocked": 4}
+    cost = made.cells[0].cost
+    assert cost is not None
+    assert cost.steps == 400 * 5
+    assert made.cells[1].cost is None
+    assert sorted(path for path in tmp_path.rglob("*") if path.is_dir()) == sorted([*before, tmp_path / "cache"])
+
+
+def test_steps_and_parameters_are_those_of_the_run(tmp_path: Path) -> None:
+    config = read(compose([TASK, "scale=quick", "data=standin"]))
+    data = build_data(config)
+    request = read_request([*SMALL, "scale=quick", "data=standin", f"outputs={tmp_path}"])
+    cost = plan(request).cells[0].cost
+    assert cost is not None
+    assert cost.steps == config.recipe.epochs * len(data.train_dataloader())
+    assert cost.parameters == sum(p.numel() for p in build_backbone(config, data.shape).parameters())
+
+
+def test_hours_on_this_cpu_follow_finished_runs(tmp_path: Path) -> None:
+    first = plan(read_request([*SMALL, f"outputs={tmp_path}"]))
+    assert "rough" in first.sources[CPU]
+    cost = first.cells[0].cost
+    assert cost is not None
+    training = 1_000_000
+    finished(
+        tmp_path, 0.98, 0, "attention=softmax", training_flops=training, seconds=100.0, device="some CPU, 2 thread(s)"
+    )
+    again = plan(read_request([*SMALL, f"outputs={tmp_path}"]))
+    assert again.sources[CPU] == "from finished runs on CPUs"
+    speed = training * 2000 * 64 / 100.0
+    assert again.cells[0].hours[CPU] == pytest.approx(cost.flops / speed / 3600)
+
+
+def test_a_plan_made_before_composes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = read_request([*SMALL, f"outputs={tmp_path}"])
+    first = plan(request)
+    composed = []
+    monkeypatch.setattr(cell_cache, "run_cost", lambda config: composed.append(config))
+    again = plan(request)
+    assert not composed
+    assert [cell.cost for cell in again.cells] == [cell.cost for cell in first.cells]
+    assert [run.fingerprint for cell in again.cells for run in cell.runs] == [
+        run.fingerprint for cell in first.cells for run in cell.runs
+    ]
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", '{"digest": 1}', "[]", '{"digest": "x", "cells": {"attention=softmax": {}}}']
+)
+def test_a_damaged_cache_is_made_anew(tmp_path: Path, content: str) -> None:
+    path = tmp_path / cell_cache.FILE
+    path.parent.mkdir()
+    path.write_text(content)
+    assert plan(read_request([*SMALL, f"outputs={tmp_path}"])).cells[0].cost is not None
+    assert len(path.read_text()) > 1000
+
+
+def test_a_plan_is_shown_with_commands_and_reasons(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    show(read_request([*SMALL, f"outputs={tmp_path}"]))
+    shown = capsys.readouterr().out
+    assert "bn_sh, JapaneseVowels" in shown
+    assert "python train.py attention=bn_sh task=uea/japanese_vowels" in shown
+    assert "softmax on Heartbeat, bn_sh on Heartbeat: task=uea/heartbeat does not exist yet" in shown
+    assert max(map(len, shown.split("Figures of a cell")[0].splitlines())) <= 110

@@ -1,0 +1,122 @@
+"""What a command line asks of a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reattend.errors import ReattendError
+from reattend.tables.request import read_request, read_requests
+from reattend.tables.results import load_results
+from reattend.tables.runs import table_runs
+from reattend.tables.table import load_table, table_names
+from tests.tables.finished import finished
+
+TABLE = "table=primal_dual/table1"
+
+
+def test_rows_columns_seeds_and_overrides_are_told_apart() -> None:
+    request = read_request([TABLE, "rows=softmax,linear", "columns=JapaneseVowels", "seeds=2", "scale=quick"])
+    assert request.rows == ("softmax", "linear")
+    assert request.seeds == (0, 1)
+    assert request.extra == ("scale=quick",)
+    assert [cell.overrides for cell in request.cells()] == [
+        ("attention=softmax", "task=uea/japanese_vowels", "scale=quick"),
+        ("attention=linear", "task=uea/japanese_vowels", "scale=quick"),
+    ]
+
+
+def test_a_users_attention_becomes_a_row_by_one_override(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\nfrom reattend.attention import Capabilities, Mixer\n"
+        "class Mine(Mixer):\n"
+        "    def __init__(self, spec, *, gate: bool = True):\n        super().__init__()\n"
+        "        self.proj = nn.Linear(spec.dim, spec.dim)\n"
+        "    @classmethod\n    def capabilities(cls, **options):\n        return Capabilities(padding_mask=True)\n"
+        "    def forward(self, x, padding_mask=None, context=None, context_mask=None):\n        return self.proj(x)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    short = read_request([TABLE, "rows=softmax,mine.Mine", "columns=JapaneseVowels"])
+    added = "row.mine=attention=custom attention.target=mine.Mine attention.options.gate=false"
+    long = read_request([TABLE, added, "columns=JapaneseVowels"])
+    assert long.rows == ("softmax", "bn", "sh", "bn_sh", "mine")
+    for cell in (short.cells()[-1], long.cells()[-1]):
+        assert cell.config is not None, cell.problem
+        assert cell.config.attention.target == "mine.Mine"
+
+
+def test_a_ladder_turns_each_quirk_alone() -> None:
+    request = read_request(["table=primal_dual/table1", "rows=softmax,primal", "ladder=true", "scale=quick"])
+    assert request.rows[:3] == ("softmax, published", "softmax, batch_norm_over=real", "softmax, corrected")
+    assert "primal, primal.loss_tokens=real" in request.rows
+    by_row = {cell.row: cell.config for cell in request.cells() if cell.column == "JapaneseVowels"}
+    alone = by_row["primal, primal.rows=real"]
+    assert alone is not None
+    assert alone.fidelity.primal.rows == "real"
+    assert alone.fidelity.primal.loss_tokens == "all"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "Which table"),
+        (["table=primal_dual/table111"], "Did you mean"),
+        ([TABLE, "rows=sofmax"], "softmax"),
+        ([TABLE, "columns=JapaneseVowel"], "JapaneseVowels"),
+        ([TABLE, "seeds=0"], "at least 1"),
+        ([TABLE, "scal=quick"], "scale"),
+        ([TABLE, "scale=quik"], "quick"),
+        ([TABLE, "-m"], "key=value only"),
+        (["table=nowhere.yaml"], "nowhere.yaml"),
+        ([TABLE, "columns=Heartbeat", "ladder=true"], "does not exist yet"),
+        ([TABLE, "row.x=attention=sofmax"], "softmax"),
+    ],
+)
+def test_mistakes_are_told_with_the_nearest_choice(arguments: list[str], told: str) -> None:
+    with pytest.raises(ReattendError) as caught:
+        read_request(arguments)
+    assert told in str(caught.value)
+
+
+def test_each_run_of_a_table_is_known_with_its_state_and_command(tmp_path: Path) -> None:
+    finished(tmp_path, 0.98, 0, "attention=softmax")
+    request = read_request(
+        [TABLE, "rows=softmax", "columns=JapaneseVowels,Heartbeat", "seeds=2", f"outputs={tmp_path}"]
+    )
+    runs = table_runs(request.cells(), request.seeds, load_results([tmp_path / "runs"]))
+    assert [run.state for run in runs] == ["done", "to do", "blocked", "blocked"]
+    assert runs[1].command.startswith("python train.py attention=softmax task=uea/japanese_vowels outputs=")
+    assert runs[1].command.endswith("seed=1")
+    assert runs[2].reason == "task=uea/heartbeat does not exist yet"
+
+
+def test_cells_that_are_the_same_run_once(tmp_path: Path) -> None:
+    request = read_request(
+        [TABLE, "row.again=attention=softmax", "rows=softmax,again", "columns=JapaneseVowels", "seeds=1"]
+    )
+    (run,) = table_runs(request.cells(), request.seeds, load_results([tmp_path]))
+    assert run.cells == (("softmax", "JapaneseVowels"), ("again", "JapaneseVowels"))
+
+
+def test_missing_data_blocks_a_run_and_says_what_to_do(tmp_path: Path) -> None:
+    table = tmp_path / "mine.yaml"
+    table.write_text(
+        "{title: t, paper: p, average: one, seeds: 1, values: {a: {metric: test/accuracy, better: higher}},"
+        " rows: {softmax: {overrides: [attention=softmax]}},"
+        " columns: {x: {overrides: [task=uea/folder, task.dataset=Heartbeat]}}}"
+    )
+    request = read_request([f"table={table}"])
+    (run,) = table_runs(request.cells(), request.seeds, load_results([tmp_path]))
+    assert run.state == "blocked"
+    assert "Heartbeat is not on this machine" in run.reason
+
+
+def test_all_tables_are_asked_for_as_a_whole() -> None:
+    requests = read_requests(["table=all", "scale=quick"])
+    assert [request.name for request in requests] == table_names()
+    assert all(request.extra == ("scale=quick",) for request in requests)
+    assert all(len(request.seeds) == load_table(request.name).seeds for request in requests)
+    assert {len(request.seeds) for request in read_requests(["table=all", "seeds=2"])} == {2}
+    with pytest.raises(ReattendError, match="needs one table"):
+        read_requests(["table=all", "rows=softmax"])
