@@ -29,12 +29,9 @@ KEYS = $(call given,SCALE,scale) $(call given,SEEDS,seeds) $(call given,ROWS,row
 reproduce-%: $(READY)
 	$(BIN)/python scripts/reproduce.py table=$(if $(findstring -,$*),$(subst -,/,$*),primal_dual/$*) $(strip $(KEYS))
 
-# One after the other; a table with failed runs does not keep the next from its turn, Ctrl-C does.
+# One after the other; a table with failed runs does not keep the next from its turn.
 reproduce-all: $(READY)
-	@failed=0; for table in $(sort $(patsubst configs/table/%.yaml,%,$(wildcard configs/table/*/*.yaml))); do \
-		echo "== $$table"; $(BIN)/python scripts/reproduce.py table=$$table $(strip $(KEYS)) || failed=$$?; \
-		if [ $$failed -eq 130 ]; then exit 130; fi; \
-	done; exit $$failed
+	$(BIN)/python scripts/reproduce.py table=all $(strip $(KEYS))
 
 # Whole runs killed and taken up again, several processes.
 slow: $(READY)

@@ -78,9 +78,7 @@ def test_make_passes_on_what_is_given_and_nothing_else(arguments: list[str], com
 
 def test_make_reproduces_all_tables() -> None:
     shown = subprocess.run(["make", "-n", "reproduce-all"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    tables = [path.relative_to(ROOT / "configs" / "table").with_suffix("") for path in ROOT.glob("configs/table/*/*")]
-    assert len(tables) > 3
-    assert all(f" {table.as_posix()}" in shown for table in tables)
+    assert shown.splitlines()[-1].strip() == ".venv/bin/python scripts/reproduce.py table=all"
 
 
 def reproduce(outputs: Path, *arguments: str) -> subprocess.Popen[str]:

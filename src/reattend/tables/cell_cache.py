@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,7 @@ class CellCache:
             write_json(self._path, {"digest": self._digest, "cells": self._known})
 
 
+@cache
 def _digest() -> str:
     """Of all code and YAML files."""
     package = Path(reattend.__file__).parent

@@ -6,6 +6,7 @@ import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from reattend.config import compose, read
@@ -66,7 +67,7 @@ def plan(request: Request) -> Plan:
     Hours on this CPU follow from finished runs on a device of this name where there are some: the median of their
     operations a second, of the same task if there are some. Else, and for GPUs, they are rough.
     """
-    outputs = Path(read(compose([o for o in request.extra if o.startswith("outputs=")])).outputs)
+    outputs = _outputs(request.extra)
     cache = CellCache(outputs)
     found = [
         cache.cell(row, column, cell_overrides(request.table, row, column, request.extra))
@@ -85,6 +86,12 @@ def plan(request: Request) -> Plan:
         for cell, cost in found
     ]
     return Plan(request, tuple(cells), speeds.sources())
+
+
+@cache
+def _outputs(overrides: tuple[str, ...]) -> Path:
+    """Where runs go; asked once for all tables of a plan."""
+    return Path(read(compose([override for override in overrides if override.startswith("outputs=")])).outputs)
 
 
 class _Speeds:

@@ -1,4 +1,4 @@
-"""The command `scripts/reproduce.py`: plans a table, or runs what it lacks and writes its page."""
+"""The command `scripts/reproduce.py`: plans a table, or all, or runs what they lack and writes their pages."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from types import FrameType
 
 from reattend.config import compose, read
 from reattend.errors import ReattendError, nearest
-from reattend.tables.request import Request, read_request
+from reattend.tables.request import Request, read_requests
 
 OPTIONS = ("plan", "workers", "retries", "report")
+
+_INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -24,24 +26,35 @@ def main(arguments: Sequence[str]) -> int:
     # A user's own mixer lies beside the command, not in the environment.
     sys.path.insert(0, os.getcwd())
     try:
-        request = read_request(arguments, OPTIONS)
-        plan, report = _flag(request.options, "plan", False), _flag(request.options, "report", True)
-        workers, retries = _number(request.options, "workers", 1), _number(request.options, "retries", 0)
+        requests = read_requests(arguments, OPTIONS)
+        options = requests[0].options
+        plan, report = _flag(options, "plan", False), _flag(options, "report", True)
+        workers, retries = _number(options, "workers", 1), _number(options, "retries", 0)
     except ReattendError as error:
         print(error, file=sys.stderr)
         return 2
-    if note := read(compose(request.extra)).launcher.note:
+    if note := read(compose(requests[0].extra)).launcher.note:
         print(f"Note: {note}.")
     if plan:
-        return _plan(request)
-    return _run(request, workers, 2 if retries is None else retries, report)
+        return _plan(requests)
+    codes = []
+    for request in requests:
+        if len(requests) > 1:
+            print(f"== {request.name}")
+        codes.append(_run(request, workers, 2 if retries is None else retries, report))
+        if codes[-1] == _INTERRUPTED:
+            break
+    return max(codes)
 
 
-def _plan(request: Request) -> int:
-    from reattend.tables.plan_page import show
+def _plan(requests: Sequence[Request]) -> int:
+    from reattend.tables.plan_page import show, show_all
 
     try:
-        show(request)
+        if len(requests) > 1:
+            show_all(requests)
+        else:
+            show(requests[0])
     except ReattendError as error:
         print(error, file=sys.stderr)
         return 2
@@ -62,7 +75,7 @@ def _run(request: Request, workers: int | None, retries: int, report: bool) -> i
             write(request)
     except KeyboardInterrupt:
         print("Interrupted; the same command goes on.", file=sys.stderr)
-        return 130
+        return _INTERRUPTED
     except ReattendError as error:
         print(error, file=sys.stderr)
         return 1
