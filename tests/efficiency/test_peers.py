@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from reattend.efficiency.arguments import Shape
 from reattend.efficiency.beside import beside
 from reattend.efficiency.cost import forward_backward
 from reattend.efficiency.measure_peers import measure_peers
-from reattend.efficiency.ours import candidate
+from reattend.efficiency.ours import Candidate, candidate
 from reattend.efficiency.peers import PEERS, Peer
 from reattend.errors import ReattendError
 
@@ -63,7 +64,8 @@ def test_ours_theirs_and_softmax_are_measured_together() -> None:
 @pytest.mark.parametrize("peer", PEERS, ids=lambda peer: f"{peer.attention}-{peer.label}")
 def test_ours_exists_with_the_options_of_theirs(peer: Peer) -> None:
     for causal in peer.causal:
-        candidate(peer.attention, peer.overrides, Shape(length=256, dim=16, heads=2, causal=causal))
+        shape = Shape(length=256, dim=16, heads=2, causal=causal)
+        candidate(peer.attention, peer.overrides, shape, on_grid=peer.on_grid)
 
 
 @pytest.mark.parametrize("peer", PEERS, ids=lambda peer: f"{peer.attention}-{peer.label}")
@@ -71,10 +73,44 @@ def test_theirs_keeps_the_shape(peer: Peer) -> None:
     if peer.missing():
         pytest.skip(peer.missing())
     for causal in peer.causal:
-        layer = peer.layer(MixerSpec(dim=16, num_heads=2, max_length=256, causal=causal))
+        layer = peer.layer(Shape(length=256, dim=16, heads=2, causal=causal).spec(peer.on_grid))
         x = torch.randn(2, 256, 16)
         assert layer(x).shape == x.shape
         forward_backward(layer, 2, 256, 16)()
+
+
+def test_both_are_built_on_the_grid_that_theirs_wants(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[MixerSpec] = []
+    real = Candidate.build
+    monkeypatch.setattr(Candidate, "build", lambda ours: built.append(ours.spec) or real(ours))
+    theirs = _peer(
+        attention="lambda", build=lambda package, spec: built.append(spec) or nn.Linear(16, 16), on_grid=True
+    )
+    beside("lambda", [], theirs, SMALL)
+    assert [spec.grid for spec in built] == [None, (16, 16), (16, 16)]
+
+
+def test_slow_peers_are_measured_at_fewer_tokens_which_their_row_and_note_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[MixerSpec] = []
+    options = {"most_tokens": 16, "on_grid": True, "caveat": "it is slow"}
+    slow = _peer(attention="lambda", build=lambda package, spec: built.append(spec) or nn.Linear(8, 8), **options)
+    peers = (slow, _peer(attention="relu", most_tokens=64))
+    monkeypatch.setattr("reattend.efficiency.measure_peers.PEERS", peers)
+    page = measure_peers(["length=64", "grid=8x8", "dim=8", "batch_size=1", "rounds=1", "causal=false", "device=cpu"])
+    assert list(page.rows) == ["lambda: made-up, one, 16 tokens", "relu: made-up, one"]
+    assert page.all_notes() == ["made-up: it is slow."]
+    assert [(spec.max_length, spec.grid) for spec in built] == [(16, (4, 4))]
+    assert [peer.fits(False, 64) for peer in peers] == [False, True]
+    assert not peers[1].fits(False, 65)
+    assert not _peer(causal=(True,)).fits(False, 8)
+
+
+def test_a_grid_that_theirs_cannot_have_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    squares = next(peer for peer in PEERS if peer.package == "lambda-networks")
+    monkeypatch.setattr("reattend.efficiency.measure_peers.PEERS", (replace(squares, module="math"), _peer()))
+    page = measure_peers(["length=32", "dim=8", "batch_size=1", "rounds=1", "causal=false", "device=cpu"])
+    assert list(page.rows) == ["linear: made-up, one"]
+    assert "lambda-networks works on square grids alone, not on 4x8" in page.all_notes()[0]
 
 
 def test_the_extra_lists_the_packages_that_install_everywhere() -> None:

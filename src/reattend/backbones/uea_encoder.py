@@ -21,9 +21,9 @@ class UEAEncoder(nn.Module):
 
     Embeds each step as W x_t sqrt(D) + p_t with learned p_t, runs `depth` layers
     x <- Norm(x + Dropout(Mixer(x))), x <- Norm(x + Dropout(W_2 Dropout(GELU(W_1 x)))), then GELU, dropout, zeros at
-    padded steps, and one linear map of all `max_length * dim` features (gzerveas/mvts_transformer). Flowformer's encoder
-    has LayerNorm in place of BatchNorm, once more after the layers, and its mixers see padded steps
-    (thuml/Flowformer); its feed-forward convolutions over one step are these linear maps.
+    padded steps, and one linear map of all `max_length * dim` features (gzerveas/mvts_transformer). The encoder of
+    thuml/Flowformer has LayerNorm in place of BatchNorm, once more after the layers, and its mixers see padded steps;
+    its feed-forward convolutions over one step are these linear maps.
 
     Args:
         mixers: makes the mixer of each layer; the layers may differ.
@@ -122,7 +122,7 @@ class EncoderLayer(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, padding_mask: Tensor | None, masked: bool = True) -> tuple[Tensor, Losses]:
-        """Maps `x` (B, N, D) to the same shape, and hands on the losses of the mixer, which has the mask if `masked`."""
+        """Maps `x` (B, N, D) to the same shape, and hands on the mixer's losses; it has the mask if `masked`."""
         mixed, losses = split_losses(self.mixer(x, padding_mask if masked else None))
         x = self.mixer_norm(x + self.dropout(mixed), padding_mask)
         hidden = self.contract(self.dropout(F.gelu(self.expand(x))))

@@ -21,7 +21,8 @@ def beside(name: str, overrides: Sequence[str], peer: Peer | None, shape: Shape)
         ConfigError: ours cannot be built at `shape`.
         ReattendError: theirs cannot.
     """
-    layer = candidate(name, [*(peer.overrides if peer else ()), *overrides], shape)
+    options, on_grid = (peer.overrides, peer.on_grid) if peer else ((), False)
+    layer = candidate(name, [*options, *overrides], shape, on_grid=on_grid)
     layers: dict[str, nn.Module] = {FUSED: fused_softmax(shape).build(), OURS: layer.build()}
     if peer is not None:
         layers[THEIRS] = peer.layer(layer.spec)

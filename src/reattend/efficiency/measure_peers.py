@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 
-from reattend.config.problems import ConfigError
 from reattend.efficiency.arguments import Shape, read_own
 from reattend.efficiency.beside import OURS, THEIRS, beside
 from reattend.efficiency.ours import FUSED
@@ -74,9 +73,12 @@ def measure_peers(arguments: Sequence[str]) -> Page:
 def _add(page: Page, peer: Peer, shape: Shape, overrides: Sequence[str]) -> bool:
     """Measures a row, or notes why it cannot; whether it was measured."""
     name = f"{peer.attention}{', causal' if shape.causal else ''}: {peer.label}"
+    if peer.most_tokens is not None and peer.most_tokens < shape.length:
+        shape = replace(shape, length=peer.most_tokens, grid=None)
+        name += f", {shape.length:,} tokens"
     try:
         measured = beside(peer.attention, overrides, peer, shape)
-    except ConfigError as error:
+    except ReattendError as error:
         page.note(f"{name}: {error}")
         return False
     ours, theirs, softmax = measured[OURS], measured[THEIRS], measured[FUSED]
@@ -90,6 +92,6 @@ def _add(page: Page, peer: Peer, shape: Shape, overrides: Sequence[str]) -> bool
         f"{ratio(ours.rounds, softmax.rounds).median:.2f}",
         f"{ratio(theirs.rounds, softmax.rounds).median:.2f}",
     ]
-    note = f"{peer.package}: {peer.caveat}." if shape.causal and peer.caveat else ""
+    note = f"{peer.package}: {peer.caveat}." if peer.caveat else ""
     page.add(name, cells, {key: asdict(cost) for key, cost in measured.items()}, note)
     return True

@@ -143,18 +143,19 @@ def checked(factory: MixerFactory | LayeredMixerFactory, specs: Sequence[MixerSp
 
 
 def _form(name: str, overrides: Sequence[str], shape: Shape) -> Form:
-    peer = _peer(name, bool(shape.causal))
+    peer = _peer(name, shape)
     measured = beside(name, overrides, peer, shape)
     return Form(measured, peer.label if peer else None, peer.package if peer else None)
 
 
-def _peer(name: str, causal: bool) -> Peer | None:
-    """The first package that has the same in this form and can be imported."""
-    return next((p for p in PEERS if p.attention == name and causal in p.causal and not p.missing()), None)
+def _peer(name: str, shape: Shape) -> Peer | None:
+    """The first package that has the same in this form and at this length, and can be imported."""
+    fitting = (p for p in PEERS if p.attention == name and p.fits(bool(shape.causal), shape.length))
+    return next((p for p in fitting if not p.missing()), None)
 
 
 def _growth(name: str, overrides: Sequence[str], shape: Shape, lengths: tuple[int, int]) -> Scaling:
-    peer = _peer(name, bool(shape.causal))
+    peer = _peer(name, shape)
     options = peer.overrides if peer else ()
     layer = candidate(name, [*options, *overrides], replace(shape, causal=bool(shape.causal)))
     return scaling(

@@ -36,8 +36,14 @@ class Candidate:
         return self.factory(self.spec)
 
 
-def candidate(name: str, overrides: Sequence[str], shape: Shape) -> Candidate:
+def candidate(name: str, overrides: Sequence[str], shape: Shape, *, on_grid: bool = False) -> Candidate:
     """`attention=name` at `shape`; scales alternate 1, 2 unless overridden, and attention dropout is 0.
+
+    Args:
+        name: the attention.
+        overrides: for it.
+        shape: the place.
+        on_grid: put the tokens on a grid even if the attention does not need one.
 
     Raises:
         ConfigError: it cannot be configured or built there, with the reasons.
@@ -46,7 +52,7 @@ def candidate(name: str, overrides: Sequence[str], shape: Shape) -> Candidate:
     dims = [f"backbone.options.dim={shape.dim}", f"backbone.options.num_heads={shape.heads}"]
     common = [*dims, f"scales.value={scales}", "recipe.attention_dropout=0"]
     factory = build_mixer_factory(read(compose([f"attention={name}", *common, *overrides])))
-    spec = shape.spec(factory.capabilities.needs_grid)
+    spec = shape.spec(on_grid or factory.capabilities.needs_grid)
     problems = factory.problems(spec)
     if not problems:
         small = replace(spec, max_length=_TRIAL_LENGTH, grid=_TRIAL_GRID if spec.grid else None)

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from reattend.attention import MixerSpec
+from reattend.efficiency import peer_layers
 from reattend.errors import ReattendError
 
 
@@ -30,6 +31,8 @@ class Peer:
         overrides: what gives ours the options of theirs.
         causal: the forms that it has.
         caveat: what theirs does not do, by form, as seen by running it.
+        on_grid: tokens are on a square grid, for ours too.
+        most_tokens: at more tokens theirs takes too long or too much memory to be measured; None for no limit.
     """
 
     package: str
@@ -40,11 +43,17 @@ class Peer:
     overrides: tuple[str, ...] = ()
     causal: tuple[bool, ...] = (False, True)
     caveat: str = ""
+    on_grid: bool = False
+    most_tokens: int | None = None
 
     @property
     def label(self) -> str:
         """Package and options."""
         return f"{self.package}, {self.options}"
+
+    def fits(self, causal: bool, length: int) -> bool:
+        """Whether it has this form and can be measured at `length` tokens."""
+        return causal in self.causal and (self.most_tokens is None or length <= self.most_tokens)
 
     def missing(self) -> str:
         """Why it cannot be imported and what to do, or "" if it can."""
@@ -60,7 +69,7 @@ class Peer:
         """Theirs for `spec`, always with the same initial values.
 
         Raises:
-            ReattendError: it cannot be imported, or has no form such as `spec` asks for.
+            ReattendError: it cannot be imported, or has no form or grid such as `spec` asks for.
         """
         reason = self.missing()
         if not reason and spec.causal not in self.causal:
@@ -72,75 +81,12 @@ class Peer:
             return self.build(importlib.import_module(self.module), spec)
 
 
-class _CausalLinear(nn.Module):
-    """The causal linear layer of fast-transformers, which wants its masks as objects at each call."""
-
-    def __init__(self, package: Any, spec: MixerSpec) -> None:
-        super().__init__()
-        masks = importlib.import_module(f"{package.__name__}.masking")
-        attention = importlib.import_module(f"{package.__name__}.attention")
-        self.layer = attention.AttentionLayer(attention.CausalLinearAttention(spec.dim), spec.dim, spec.num_heads)
-        self.causal = masks.TriangularCausalMask(spec.max_length)
-        self.all = masks.LengthMask
-
-    def forward(self, x: Tensor) -> Tensor:
-        lengths = self.all(torch.full((x.shape[0],), x.shape[1], device=x.device))
-        y: Tensor = self.layer(x, x, x, self.causal, lengths, lengths)
-        return y
-
-
-def _performer(package: Any, spec: MixerSpec) -> nn.Module:
-    layer: nn.Module = package.SelfAttention(spec.dim, spec.causal, spec.num_heads, _head_dim(spec))
-    return layer
-
-
-def _linformer(package: Any, spec: MixerSpec) -> nn.Module:
-    layer: nn.Module = package.LinformerSelfAttention(spec.dim, spec.max_length, k=256, heads=spec.num_heads)
-    return layer
-
-
-def _linear_attention_transformer(package: Any, spec: MixerSpec) -> nn.Module:
-    layer: nn.Module = package.SelfAttention(spec.dim, spec.num_heads, spec.causal)
-    return layer
-
-
-def _reformer(package: Any, spec: MixerSpec) -> nn.Module:
-    layer: nn.Module = package.LSHSelfAttention(
-        spec.dim, spec.num_heads, bucket_size=64, n_hashes=8, causal=spec.causal
-    )
-    return layer
-
-
-def _nystrom(package: Any, spec: MixerSpec) -> nn.Module:
-    layer: nn.Module = package.NystromAttention(spec.dim, _head_dim(spec), spec.num_heads, num_landmarks=64)
-    return layer
-
-
-def _local(window: int) -> Callable[[Any, MixerSpec], nn.Module]:
-    def build(package: Any, spec: MixerSpec) -> nn.Module:
-        shape = {"dim": spec.dim, "dim_head": _head_dim(spec), "heads": spec.num_heads}
-        layer: nn.Module = package.LocalMHA(**shape, window_size=window, causal=spec.causal, use_rotary_pos_emb=False)
-        return layer
-
-    return build
-
-
-def _top_k(package: Any, spec: MixerSpec) -> nn.Module:
-    options = {"heads": spec.num_heads, "causal": spec.causal, "sparse_topk": 64}
-    layer: nn.Module = package.Attention(spec.dim, _head_dim(spec), **options)
-    return layer
-
-
-def _head_dim(spec: MixerSpec) -> int:
-    return spec.dim // spec.num_heads
-
-
 PEERS = (
     Peer(
         "performer-pytorch",
         "performer_pytorch",
         "performer",
-        build=_performer,
+        build=peer_layers.performer,
         options="floor(d ln d) features",
         caveat="its causal form sees later tokens",
     ),
@@ -148,7 +94,7 @@ PEERS = (
         "linformer",
         "linformer",
         "linformer",
-        build=_linformer,
+        build=peer_layers.linformer,
         options="256 rows, heads share",
         overrides=("attention.options.num_rows=256", "attention.options.sharing=headwise"),
         causal=(False,),
@@ -157,7 +103,7 @@ PEERS = (
         "linear-attention-transformer",
         "linear_attention_transformer.linear_attention_transformer",
         "efficient",
-        build=_linear_attention_transformer,
+        build=peer_layers.linear_attention_transformer,
         options="softmax features",
         overrides=("attention.options.kernel.causal_normaliser=kernel",),
     ),
@@ -165,7 +111,7 @@ PEERS = (
         "pytorch-fast-transformers",
         "fast_transformers",
         "linear",
-        build=_CausalLinear,
+        build=peer_layers.CausalLinear,
         options="elu+1, C++ kernel",
         causal=(True,),
     ),
@@ -173,14 +119,14 @@ PEERS = (
         "linear-attention-transformer",
         "linear_attention_transformer.linear_attention_transformer",
         "linear",
-        build=_linear_attention_transformer,
+        build=peer_layers.linear_attention_transformer,
         options="softmax features, ours elu+1",
     ),
     Peer(
         "reformer-pytorch",
         "reformer_pytorch",
         "reformer",
-        build=_reformer,
+        build=peer_layers.reformer,
         options="8 rounds, chunks of 64",
         overrides=("attention.options.num_rounds=8", "attention.options.chunk_size=64"),
         caveat="its causal form sees later tokens through the sort",
@@ -189,7 +135,7 @@ PEERS = (
         "nystrom-attention",
         "nystrom_attention",
         "nystromformer",
-        build=_nystrom,
+        build=peer_layers.nystrom,
         options="64 landmarks, filters of 33",
         overrides=("attention.options.kernel.num_landmarks=64", "attention.options.kernel.conv_kernel_size=33"),
         causal=(False,),
@@ -198,7 +144,7 @@ PEERS = (
         "local-attention",
         "local_attention",
         "longformer",
-        build=_local(256),
+        build=peer_layers.local(256),
         options="the last 256 tokens",
         overrides=("window.value=256",),
         causal=(True,),
@@ -207,7 +153,7 @@ PEERS = (
         "local-attention",
         "local_attention",
         "longformer",
-        build=_local(128),
+        build=peer_layers.local(128),
         options="128 tokens to each side, no global ones",
         overrides=("window.value=256", "attention.options.num_global=0"),
         causal=(False,),
@@ -216,7 +162,7 @@ PEERS = (
         "local-attention",
         "local_attention",
         "longformer",
-        build=_local(256),
+        build=peer_layers.local(256),
         options="256 tokens to each side, ours 128 and a global token",
         overrides=("window.value=256",),
         causal=(False,),
@@ -225,8 +171,48 @@ PEERS = (
         "x-transformers",
         "x_transformers.x_transformers",
         "top_k",
-        build=_top_k,
+        build=peer_layers.top_k,
         options="64 keys",
         overrides=("attention.options.kernel.k=64",),
+    ),
+    Peer(
+        "aft-pytorch",
+        "aft_pytorch",
+        "aft_full",
+        build=peer_layers.aft_full,
+        options="free biases",
+        overrides=("attention.options.bias_rank=null",),
+        causal=(False,),
+        caveat="keys past 88 overflow in AFTFull and AFTLocal, whose exponentials have no shift",
+    ),
+    Peer(
+        "aft-pytorch",
+        "aft_pytorch",
+        "aft_local",
+        build=peer_layers.aft_local,
+        options="window of 32, free biases",
+        overrides=("window.value=32", "attention.options.bias_rank=null"),
+        causal=(False,),
+        caveat="the biases of AFTLocal never train, and are copied one by one at each call, which is slow",
+        most_tokens=1024,
+    ),
+    Peer(
+        "aft-pytorch",
+        "aft_pytorch",
+        "aft_simple",
+        build=peer_layers.aft_simple,
+        options="one average",
+        causal=(False,),
+    ),
+    Peer(
+        "lambda-networks",
+        "lambda_networks",
+        "lambda",
+        build=peer_layers.LambdaOnGrid,
+        options="global context on a grid, keys of 16",
+        causal=(False,),
+        caveat="a vector is kept for each pair of positions, which takes memory",
+        on_grid=True,
+        most_tokens=1024,
     ),
 )

@@ -15,6 +15,8 @@ import scikit_posthocs
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
+from reattend.analysis.curves import curves
+from reattend.analysis.figures import OKABE_ITO
 from reattend.errors import ReattendError
 from reattend.runs.metrics import FILE, read_metrics
 from reattend.runs.result import Result
@@ -23,10 +25,7 @@ from reattend.tables.render.view import column_label, label, row_label
 from reattend.tables.results import Found
 from reattend.tables.table import OF_A_RUN, Place, Value
 
-# Okabe and Ito's colours without yellow, which is too light for a line; rows differ by marker and dashes too.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_MARKERS = "osD^vP*X<>h"
-_DASHES = ("-", "--", ":", "-.")
+_MARKERS = "osD^vP*X<>h"  # rows differ by them as by colour
 _STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "reattend",
@@ -91,46 +90,32 @@ def _cells(evidence: Evidence, column: str, value: str) -> dict[str, Measured]:
 def _curves(
     evidence: Evidence, where: tuple[str, str], value: Value, cells: Mapping[str, Measured], notes: list[str]
 ) -> Iterator[Figure]:
-    curves = {row: [_curve(found, value, notes) for found in measured.runs] for row, measured in cells.items()}
-    known = {row: [curve for curve in of_row if curve is not None] for row, of_row in curves.items()}
-    if not any(known.values()):
-        return
-    drawing, axes = _axes()
-    for row, of_row in known.items():
-        style = _style(evidence, row)
-        for curve in of_row:
-            axes.plot(curve.index, curve, color=style["color"], linewidth=0.5, alpha=0.35)
-        if of_row:
-            mean = pd.concat(of_row, axis=1).dropna().mean(axis=1)
-            axes.plot(mean.index, mean, linewidth=1.6, linestyle=style["linestyle"], color=style["color"])
-    axes.set(xlabel="epoch", ylabel=_axis_label(value))
-    _show_late(axes, [curve for of_row in known.values() for curve in of_row])
-    _legend(drawing, evidence, [row for row in known if known[row]], "line")
-    yield _figure(where, "learning curves (mean, and thin every seed)", drawing)
+    split, _, metric = value.metric.partition("/")
+    folders = {
+        row_label(evidence, row): [found.folder for found in cells[row].runs if _has(found, value.metric, notes)]
+        if row in cells
+        else []
+        for row in evidence.request.rows
+    }
+    if split == "test" and any(folders.values()):
+        drawing = curves({where[0]: folders}, metric=metric, factor=value.factor, unit=value.unit)
+        yield _figure(where, "learning curves (mean, and thin every seed)", drawing)
 
 
-def _show_late(axes: Axes, curves: Sequence[pd.Series]) -> None:
-    """Limits the axis to what follows the first tenth of training, beside whose range no difference could be seen."""
-    late = pd.concat([curve[curve.index > 0.1 * curve.index.max()] for curve in curves])
-    room = 0.05 * float(late.max() - late.min())
-    if room > 0:
-        axes.set_ylim(float(late.min()) - room, float(late.max()) + room)
-
-
-def _curve(found: Found, value: Value, notes: list[str]) -> pd.Series | None:
-    path = found.folder / FILE
-    if not path.exists():
+def _has(found: Found, metric: str, notes: list[str]) -> bool:
+    """Whether the run's folder has what a curve is drawn from."""
+    if not (found.folder / FILE).exists():
         notes.append(f"No learning curve of {found.folder.name}: its folder has no {FILE}, as that of an exported run.")
-        return None
+        return False
     try:
-        rows = [row for row in read_metrics(path) if row.metric == value.metric]
+        known = {row.metric for row in read_metrics(found.folder / FILE)}
     except ReattendError as error:
         notes.append(f"No learning curve: {error}")
-        return None
-    if not rows:
-        notes.append(f"No learning curve of {found.folder.name}: {FILE} has no {value.metric}.")
-        return None
-    return pd.Series({row.epoch: value.factor * row.value for row in rows})
+        return False
+    measured = {metric, metric.replace("test/", "val/", 1)}
+    if not measured & known:
+        notes.append(f"No learning curve of {found.folder.name}: {FILE} has no {metric}.")
+    return bool(measured & known)
 
 
 def _seeds(evidence: Evidence, where: tuple[str, str], value: Value, cells: Mapping[str, Measured]) -> Figure:
@@ -173,7 +158,7 @@ def _against_cost(
             )
         axes.set(xlabel=axis, ylabel=_axis_label(value))
         axes.margins(x=0.1)
-        _legend(drawing, evidence, rows, "point")
+        _legend(drawing, evidence, rows)
         yield _figure(where, f"against {name} (mean ± std)", drawing)
 
 
@@ -210,25 +195,16 @@ def _style(evidence: Evidence, row: str) -> dict[str, str]:
     """The same for a row in all figures."""
     place = evidence.request.rows.index(row)
     return {
-        "color": _COLOURS[place % len(_COLOURS)],
+        "color": OKABE_ITO[place % len(OKABE_ITO)],
         "marker": _MARKERS[place % len(_MARKERS)],
-        "linestyle": _DASHES[place % len(_DASHES)],
     }
 
 
-def _legend(drawing: Drawing, evidence: Evidence, rows: Sequence[str], kind: str) -> None:
-    handles = []
-    for row in rows:
-        style = _style(evidence, row)
-        shown = (
-            {"linestyle": style["linestyle"], "linewidth": 1.6}
-            if kind == "line"
-            else {
-                "linestyle": "none",
-                "marker": style["marker"],
-            }
-        )
-        handles.append(mpl.lines.Line2D([], [], color=style["color"], label=row_label(evidence, row), **shown))
+def _legend(drawing: Drawing, evidence: Evidence, rows: Sequence[str]) -> None:
+    handles = [
+        mpl.lines.Line2D([], [], linestyle="none", label=row_label(evidence, row), **_style(evidence, row))  # type: ignore[arg-type]
+        for row in rows
+    ]
     longest = max(len(row_label(evidence, row)) for row in rows)
     columns = max(1, min(len(rows), 60 // (longest + 6)))
     drawing.legend(handles=handles, loc="outside lower center", ncols=columns)

@@ -1,0 +1,108 @@
+"""The command `scripts/inspect_run.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from reattend.analysis.biases import learned_biases
+from reattend.analysis.command import inspect, main
+from reattend.backbones import build_backbone
+from reattend.config import compose, read, to_dict
+from reattend.runs.load import save_model
+
+SHAPE = {"num_channels": 3, "max_length": 11, "num_outputs": 4}
+SMALL = ["backbone.options.dim=8", "backbone.options.num_heads=2", "backbone.options.depth=2"]
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> Callable[..., Path]:
+    """Writes the models of a run, as a finished run does."""
+
+    def save(attention: str, *overrides: str) -> Path:
+        config = read(compose([f"attention={attention}", *SMALL, *overrides]))
+        folder = tmp_path / "runs" / attention / "s0-0123456789ab"
+        model = build_backbone(config, SHAPE)
+        zero = {name: torch.zeros_like(value) for name, value in model.state_dict().items()}
+        for which, weights in (("last", model.state_dict()), ("best", zero)):
+            save_model(folder, which, {"config": to_dict(config), "shape": SHAPE}, weights)
+        return folder
+
+    return save
+
+
+@pytest.mark.parametrize(("attention", "which"), [("aft_conv", "last"), ("layers", "best")])
+def test_a_picture_of_each_kind_of_bias(
+    trained: Callable[..., Path], tmp_path: Path, attention: str, which: str
+) -> None:
+    mixed = ["attention.default=aft_local", "attention.at={-1: softmax}"]
+    folder = trained(attention, *(mixed if attention == "layers" else []))
+    out = tmp_path / "new" / "picture.svg"
+    arguments = [f"run={folder}", "show=biases", f"out={out}", f"which={which}"]
+    assert main(arguments) == 0
+    first = out.read_bytes()
+    assert b"<svg" in first
+    assert main(arguments) == 0
+    assert out.read_bytes() == first
+
+
+def test_the_weights_are_those_that_were_asked_for(trained: Callable[..., Path]) -> None:
+    folder = trained("aft_full")
+    last, best = (learned_biases(inspect(folder, which).model)[0].values for which in ("last", "best"))
+    assert np.abs(last).max() > 0
+    assert np.abs(best).max() == 0
+
+
+@pytest.mark.parametrize(("ending", "magic"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("SVG", b"<?xml")])
+def test_the_ending_says_the_format(trained: Callable[..., Path], tmp_path: Path, ending: str, magic: bytes) -> None:
+    out = tmp_path / f"picture.{ending}"
+    assert main([f"run={trained('aft_full')}", "show=biases", f"out={out}"]) == 0
+    assert out.read_bytes().startswith(magic)
+
+
+@pytest.mark.parametrize("attention", ["softmax", "aft_simple"])
+def test_a_run_without_biases_is_refused_by_name(
+    trained: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], attention: str
+) -> None:
+    out = tmp_path / "a.svg"
+    assert main([f"run={trained(attention)}", "show=biases", f"out={out}"]) == 2
+    assert f"attention={attention} learns no position biases; aft_full" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_a_wrong_folder_is_answered_with_the_nearest_run(
+    trained: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = trained("aft_full")
+    more = ["show=biases", f"out={tmp_path / 'a.svg'}"]
+    assert main([f"run={folder.with_name('s0-0123456789ac')}", *more]) == 2
+    assert f"Did you mean '{folder}'?" in capsys.readouterr().err
+    assert main([f"run={folder.parent}", *more]) == 2
+    assert str(folder) in capsys.readouterr().err
+    monkeypatch.chdir(tmp_path)
+    assert main(["run=elsewhere", *more]) == 2
+    assert "There is none near it" in capsys.readouterr().err
+    (tmp_path / "outputs").mkdir()
+    (tmp_path / "runs").rename(tmp_path / "outputs" / "runs")
+    assert main(["run=outputs/run/aft_full/s0-0123456789ab", *more]) == 2
+    assert "Did you mean 'outputs/runs/aft_full/s0-0123456789ab'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["show=bias", "out=a.svg"], "Did you mean 'biases'?"),
+        (["show=biases", "out=a.jpg"], ".svg"),
+        (["show=biases", "out=a.svg", "wich=best"], "Did you mean 'which'?"),
+        (["show=biases", "out=a.svg", "which=first"], "which"),
+        (["show=biases", "out=a.svg", "attention.options.bias_rank=3"], "a finished run is shown as it is"),
+        (["show=biases"], "out"),
+    ],
+)
+def test_mistakes_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], told: str) -> None:
+    assert main([f"run={tmp_path}", *arguments]) == 2
+    assert told in capsys.readouterr().err
