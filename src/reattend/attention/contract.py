@@ -143,7 +143,7 @@ class Mixer(nn.Module, ABC):
 
     @classmethod
     def refuse_problems(cls, spec: MixerSpec, **options: Any) -> None:
-        """For the start of `__init__`: raises a `ReattendError` that names wrong options, else all `problems`, if any."""
+        """For the start of `__init__`: raises a `ReattendError` with all wrong options, else all `problems`, if any."""
         found = option_problems(cls.__name__, cls, options) or cls.problems(spec, **options)
         if found:
             raise ReattendError(f"{cls.__name__} cannot be built: " + "; ".join(found))
