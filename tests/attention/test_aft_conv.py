@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from reattend.attention import MixerSpec
 from reattend.attention.aft.conv import AFTConv
 from reattend.attention.naive.aft import conv as naive
-from reattend.attention.ops import relative_average as tiles
+from reattend.attention.ops import relative_average as forms
 from reattend.attention.ops.grouped_average import grouped_average
 from reattend.errors import ReattendError
 
@@ -23,12 +23,10 @@ VIDEO = MixerSpec(8, 2, 30, grid=(2, 3, 5))
 SPECS = {"sequence": SEQUENCE, "causal": CAUSAL, "image": IMAGE, "video": VIDEO}
 
 
-@pytest.fixture(autouse=True, params=["whole", "tiled"])
-def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Small grids as one tile, and cut as large ones are."""
-    if request.param == "tiled":
-        monkeypatch.setattr(tiles, "WHOLE", 3)
-        monkeypatch.setattr(tiles, "TILE", (1, 1, 1))
+@pytest.fixture(autouse=True, params=["table", "convolution"])
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both ways in which a grid is averaged over."""
+    monkeypatch.setattr(forms, "is_convolved", lambda *_: request.param == "convolution")
     return str(request.param)
 
 
@@ -68,7 +66,7 @@ def errors(mixer: AFTConv, largest_error: Any, x: Tensor, mask: Tensor | None) -
     ("place", "padded", "options"),
     [
         ("sequence", True, {"kernel_size": 5}),
-        ("sequence", False, {"kernel_size": 1, "num_filters": 8}),
+        ("sequence", False, {"kernel_size": 1, "num_filters": 8, "reparameterised": False}),
         ("causal", True, {"kernel_size": 4}),
         ("causal", False, {"kernel_size": 19, "outside": "minus_infinity"}),
         ("image", True, {}),
@@ -175,9 +173,9 @@ def test_keys_far_apart_are_exact(largest_error: Any, place: str, scale: float) 
 
 @pytest.mark.parametrize("length", [16, 17, 50])
 @pytest.mark.parametrize("far", [1.0, 300.0])
-def test_the_future_does_not_move_a_bit(length: int, far: float, cut: str) -> None:
-    if cut == "tiled":
-        pytest.skip("tiles are not causal")
+def test_the_future_does_not_move_a_bit(length: int, far: float, form: str) -> None:
+    if form == "convolution":
+        pytest.skip("not causal")
     mixer, x = build(CAUSAL, torch.float32, kernel_size=4), torch.randn(2, length, 8)
     y = mixer(x)
     for t in range(1, length):
@@ -185,7 +183,7 @@ def test_the_future_does_not_move_a_bit(length: int, far: float, cut: str) -> No
         assert torch.equal(mixer(other)[:, :t], y[:, :t])
 
 
-@pytest.mark.parametrize("options", [{}, {"signed": True}, {"outside": "minus_infinity"}, {"kernel_size": 1}])
+@pytest.mark.parametrize("options", [{}, {"signed": True}, {"outside": "minus_infinity"}, {"kernel_size": 2}])
 def test_steps_are_the_parallel_form(options: dict[str, Any]) -> None:
     mixer, x = build(CAUSAL, **options), tokens(CAUSAL)
     state, outputs = mixer.initial_state(len(x)), []
@@ -207,6 +205,19 @@ def test_other_sizes_are_the_grid_at_another_scale() -> None:
         mixer(x[:, :23])
     volume = build(MixerSpec(8, 2, 6, grid=(1, 2, 3)))
     assert volume(torch.randn(1, 48, 8, dtype=torch.float64)).shape == (1, 48, 8)
+
+
+@pytest.mark.parametrize("grid", [None, (5, 6)])
+def test_prefix_tokens_alone_are_averaged_and_fewer_are_refused(grid: Any, form: str) -> None:
+    if form == "convolution":
+        pytest.skip("no place to convolve at")
+    mixer = build(MixerSpec(8, 2, 32, grid=grid, prefix_tokens=2))
+    x = torch.randn(3, 2, 8, dtype=torch.float64)
+    query, key, value = mixer.qkv(x).split(mixer.qkv_dims, -1)
+    average = torch.einsum("bsh,bshr->bhr", key.softmax(1), value.unflatten(2, (2, -1))).flatten(1)
+    assert torch.allclose(mixer(x), mixer.proj(query.sigmoid() * average[:, None]), rtol=0, atol=1e-12)
+    with pytest.raises(ValueError, match="1 tokens are fewer than the 2 prefix tokens"):
+        mixer(x[:, :1])
 
 
 def test_reparameterised_filters() -> None:
@@ -258,6 +269,12 @@ def test_what_cannot_be_built_is_told() -> None:
         ({"num_filters": 3}, "num_filters=3 must divide dim=8"),
         ({"temperature": 0.0}, "temperature=0.0"),
         ({"positions": "two"}, "positions"),
+        ({"positions": "one_hot", "reparameterised": False}, "a tap of height gamma"),
+        ({"temperature": 0.5}, "temperature=0.5 is that of positions=one_hot alone"),
+        ({"kernel_size": 1}, "weight never gets a gradient"),
+        ({"kernel_size": 1, "positions": "one_hot"}, "weight never gets a gradient"),
+        ({"kernel_size": 1, "reparameterised": False, "entropy_loss": True}, "always 0"),
+        ({"kernel_size": 1, "reparameterised": False, "outside": "minus_infinity"}, "leaves a token only itself"),
     ):
         with pytest.raises(ReattendError, match=words):
             AFTConv(SEQUENCE, **options)  # type: ignore[arg-type]
@@ -269,7 +286,7 @@ def test_what_cannot_be_built_is_told() -> None:
         assert any(words in problem for problem in AFTConv.problems(spec))
 
 
-def test_groups_do_not_move_each_other(cut: str) -> None:
+def test_groups_do_not_move_each_other() -> None:
     table, index = 3 * torch.randn(2, 9), torch.randint(9, (5, 7))
     key, value = torch.randn(2, 7, 4), torch.randn(2, 7, 3, 4)
     before = grouped_average(table, index, key, value)
@@ -292,10 +309,18 @@ def test_groups_do_not_move_each_other(cut: str) -> None:
     ],
 )
 def test_parameters_of_the_papers_models(
-    width: int, heads: int, kernel: int, patch: int, size: int, millions: float, printed: float, margin: float, cut: str
+    width: int,
+    heads: int,
+    kernel: int,
+    patch: int,
+    size: int,
+    millions: float,
+    printed: float,
+    margin: float,
+    form: str,
 ) -> None:
     """DeiT's ViT without class token and position embedding (Tables 7 and 8)."""
-    if cut == "tiled":
+    if form == "convolution":
         pytest.skip("counted once")
     timm = pytest.importorskip("timm")
     grid = (size // patch, size // patch)

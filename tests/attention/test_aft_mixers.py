@@ -59,6 +59,7 @@ def assert_is_twin(largest_error: Any, mixer: AFTMixer, length: int, padded: boo
     mask = padding(length) if padded else None
     leaves = [x, *mixer.parameters()]
     pair = output(mixer, x, mask), naive.forward(mixer, x, mask)
+    assert pair[0].shape == pair[1].shape
     pair = tuple(y + 0.0 * sum(leaf.sum() for leaf in leaves) for y in pair)
     cotangent = torch.randn_like(x)
     got, wanted = (torch.autograd.grad((y * cotangent).sum(), leaves) for y in pair)
@@ -217,12 +218,30 @@ def test_the_entropy_loss_is_that_of_the_weights_of_positions(kind: Any, options
     ],
 )
 def test_parameters_are_counted_as_in_the_paper(kind: Any, options: Any, biases: int) -> None:
-    """Three linear layers D to D, and the biases: 9.4 M of them a layer free, 0.4 M factorised at T = 3,072."""
+    """Three linear layers D to D, and the biases: 9.4 M of them a layer free, 0.4 M factorised at T = 3,072.
+
+    The paper counts 9.4 M for a free window too, which is `AFTFull`'s; ours has those of the window alone.
+    """
     with torch.device("meta"):
         mixer = kind(MixerSpec(256, 1, 3072, causal=True), output_projection=False, **options)
         deit = kind(MixerSpec(192, 3, 3072, causal=True), **options)
     assert sum(p.numel() for p in mixer.parameters()) == 3 * 256 * 257 + biases
     assert sum(p.numel() for p in deit.parameters()) == 4 * 192 * 193 + biases
+
+
+@pytest.mark.parametrize(("width", "millions", "printed"), [(192, 6.323, 6.3), (384, 22.656, 22.6)])
+def test_parameters_of_the_papers_models(width: int, millions: float, printed: float) -> None:
+    """DeiT's ViT with class token and position embedding, d' = 128 (Table 7)."""
+    timm = pytest.importorskip("timm")
+    with torch.device("meta"):
+        model = timm.models.vision_transformer.VisionTransformer(
+            224, 16, embed_dim=width, depth=12, num_heads=width // 64
+        )
+        for block in model.blocks:
+            block.attn = AFTFull(MixerSpec(width, width // 64, 197, (14, 14), prefix_tokens=1), bias_rank=128)
+    count = sum(parameter.numel() for parameter in model.parameters()) / 1e6
+    assert abs(count - millions) < 0.0006
+    assert abs(count - printed) < 0.1
 
 
 def test_biases_start_as_stated() -> None:
@@ -240,6 +259,8 @@ def test_biases_start_as_stated() -> None:
         (AFTLocal, {"window": -1}, "window=-1 must not be negative"),
         (AFTLocal, {"window": 0, "outside": "minus_infinity"}, "leaves no token to see"),
         (AFTLocal, {"window": 0, "entropy_loss": True}, "has no biases"),
+        (AFTLocal, {"window": 1, "entropy_loss": True}, "whose entropy_loss is always 0"),
+        (AFTLocal, {"window": 1, "outside": "minus_infinity"}, "leaves a token only itself"),
         (AFTFull, {"bias_rank": 0}, "bias_rank=0 must be at least 1"),
         (AFTFull, {"bias_std": -1.0}, "bias_std=-1.0 must not be negative"),
         (AFTFull, {"bias_rank": 4, "bias_std": 0.0}, "never get a gradient"),

@@ -14,6 +14,7 @@ import reattend.attention  # noqa: F401  registers the operators
 from reattend.attention.ops import (  # noqa: F401
     causal_weighted_average,
     collisions,
+    convolved_average,
     gaussian,
     grouped_average,
     lsh_attention,
@@ -67,6 +68,11 @@ def _average(bias: Shape, key: Shape, value: Shape, *_: Any, **__: Any) -> int:
     return 2 * bias.numel() * (key[-1] + value[-1])
 
 
+def _window_average(tiles: Shape, key: Shape, value: Shape, *_: Any, **__: Any) -> int:
+    """Products of exp(bias) (n, L, S) with keys (B, N, C) and with values, each tile counted whole."""
+    return 2 * tiles.numel() * key[0] * (key[-1] + value[-1])
+
+
 def _causal_average(bias: Shape, key: Shape, value: Shape, *_: Any, **__: Any) -> int:
     """As `_average`, of the past alone."""
     return _average(bias, key, value) // 2
@@ -75,6 +81,11 @@ def _causal_average(bias: Shape, key: Shape, value: Shape, *_: Any, **__: Any) -
 def _grouped_average(table: Shape, index: Shape, key: Shape, value: Shape, *_: Any, **__: Any) -> int:
     """Products of exp(filter) (G, T, S) with keys (G, S, B) and with values (G, S, R, B)."""
     return 2 * index.numel() * key[0] * key[-1] * (1 + value[-2])
+
+
+def _convolved_average(filters: Shape, key: Shape, value: Shape, *_: Any, **__: Any) -> int:
+    """Convolutions of keys (B, N, h) and of values (B, N, h R) with filters (h, s_1, ..., s_d)."""
+    return 2 * filters[1:].numel() * (key.numel() + value.numel())
 
 
 def _doubled(forward: Formula) -> Formula:
@@ -123,10 +134,12 @@ def formulas() -> Mapping[Any, Formula]:
         ours.gaussian_kernel: _gaussian,
         ours.weighted_average: _average,
         ours.weighted_average_backward: _doubled(_average),
-        ours.window_average: _average,
-        ours.window_average_backward: _doubled(_average),
+        ours.window_average: _window_average,
+        ours.window_average_backward: _doubled(_window_average),
         ours.causal_weighted_average: _causal_average,
         ours.causal_weighted_average_backward: _doubled(_causal_average),
         ours.grouped_average: _grouped_average,
         ours.grouped_average_backward: _doubled(_grouped_average),
+        ours.convolved_average: _convolved_average,
+        ours.convolved_average_backward: _doubled(_convolved_average),
     }

@@ -8,15 +8,15 @@ from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from reattend.attention.aft.mixer import MAP_REASON, AFTMixer, QueryActivation, average_of, unseen
 from reattend.attention.contract import Capabilities, Losses, MixerSpec, State
 from reattend.attention.ops.causal_relative_average import causal_relative_average, causal_relative_average_flops
 from reattend.attention.ops.convolution import scaled_grid
+from reattend.attention.ops.merged_averages import merge
 from reattend.attention.ops.relative_average import relative_average, relative_average_flops
 from reattend.attention.ops.relative_bias import relative_bias
-from reattend.attention.ops.weighted_average import merge
+from reattend.attention.ops.relative_filters import log_positive, one_hot, reparameterised
 
 Outside = Literal["zero", "minus_infinity"]
 Positions = Literal["dense", "one_hot"]
@@ -83,7 +83,8 @@ class AFTConv(AFTMixer):
         output_projection: bool = True,
         qkv_bias: bool = True,
     ) -> None:
-        self.refuse_problems(
+        num_filters = spec.num_heads if num_filters is None else num_filters
+        super().__init__(
             spec,
             kernel_size=kernel_size,
             num_filters=num_filters,
@@ -97,14 +98,6 @@ class AFTConv(AFTMixer):
             normalised=normalised,
             output_projection=output_projection,
             qkv_bias=qkv_bias,
-        )
-        num_filters = spec.num_heads if num_filters is None else num_filters
-        super().__init__(
-            spec,
-            query_activation=query_activation,
-            normalised=normalised,
-            output_projection=output_projection,
-            qkv_bias=qkv_bias,
             key_dim=num_filters,
         )
         self.outside = OUTSIDE[outside]
@@ -114,9 +107,9 @@ class AFTConv(AFTMixer):
         self.entropy_loss = entropy_loss
         self.dimensions = 1 if spec.grid is None else len(spec.grid)
         self.weight = nn.Parameter(WEIGHT_STD * torch.randn(num_filters, *[kernel_size] * self.dimensions))
-        one_hot = positions == "one_hot"
-        self.gamma = nn.Parameter(torch.zeros(num_filters)) if reparameterised or one_hot else None
-        self.beta = nn.Parameter(torch.zeros(num_filters)) if reparameterised and not one_hot else None
+        self.gamma = nn.Parameter(torch.zeros(num_filters)) if reparameterised else None
+        has_beta = reparameterised and positions == "dense"
+        self.beta = nn.Parameter(torch.zeros(num_filters)) if has_beta else None
 
     @classmethod
     def capabilities(cls, **options: Any) -> Capabilities:
@@ -150,27 +143,15 @@ class AFTConv(AFTMixer):
             found.append(f"on the grid {spec.grid} it has no causal form; on a sequence it has")
         if spec.causal and spec.prefix_tokens:
             found.append("its causal form takes no prefix tokens, which are at no place of the sequence")
-        return found
+        return found + _without_effect(spec, options)
 
     def filters(self) -> Tensor:
         """The biases (h, s, ..., s) that filters stand for, those of Eqn 8 or as they are."""
-        if self.positions == "one_hot":
-            assert self.gamma is not None
-            flat = self.weight.flatten(1)
-            if self.training:
-                chosen = F.gumbel_softmax(flat, self.temperature, hard=True)
-            else:
-                chosen = F.one_hot(flat.argmax(1), flat.shape[1]).to(flat.dtype)
-            return (self.gamma[:, None] * chosen).view_as(self.weight)
-        if self.gamma is None or self.beta is None:
+        if self.gamma is None:
             return self.weight
-        flat = self.weight.flatten(1)
-        centred = flat - flat.mean(1, keepdim=True)
-        variance = centred.square().mean(1, keepdim=True)
-        # A constant filter has no shape; its variance may still be off zero by rounding.
-        constant = flat.amax(1, keepdim=True) == flat.amin(1, keepdim=True)
-        normal = torch.where(constant, 0.0, centred / torch.where(constant, 1.0, variance).sqrt())
-        return (self.gamma[:, None] * normal + self.beta[:, None]).view_as(self.weight)
+        if self.beta is None:
+            return one_hot(self.weight, self.gamma, self.temperature if self.training else None)
+        return reparameterised(self.weight, self.gamma, self.beta)
 
     def _parts(self) -> list[tuple[int, Tensor, float, float]]:
         """Sign, filters, the bias where they do not reach and that of prefix tokens: one, or the two signs apart."""
@@ -178,7 +159,7 @@ class AFTConv(AFTMixer):
         if not self.signed:
             return [(1, filters, self.outside, 0.0)]
         weights = 1 + filters
-        positive, negative = _log(weights), _log(-weights)
+        positive, negative = log_positive(weights), log_positive(-weights)
         return [(1, positive, self.outside, 0.0), (-1, negative, -math.inf, -math.inf)]
 
     def average(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -200,6 +181,8 @@ class AFTConv(AFTMixer):
             ValueError: if they do not fit the grid at any scale.
         """
         places = length - self.spec.prefix_tokens
+        if places < 0:
+            raise ValueError(f"{length} tokens are fewer than the {self.spec.prefix_tokens} prefix tokens")
         return (places,) if self.dimensions == 1 or self.spec.grid is None else scaled_grid(self.spec.grid, places)
 
     def _centre(self) -> list[int]:
@@ -231,7 +214,7 @@ class AFTConv(AFTMixer):
         if not self.entropy_loss:
             return {}
         filters = self.weight if self.positions == "one_hot" else self.filters()
-        log_shares = filters.flatten(1).log_softmax(1)
+        log_shares = filters.to(torch.promote_types(filters.dtype, torch.float32)).flatten(1).log_softmax(1)
         return {"bias_entropy": -(log_shares.exp() * log_shares).sum().expand(batch_size)}
 
     def average_flops(self, length: int) -> int:
@@ -241,7 +224,7 @@ class AFTConv(AFTMixer):
             flops = causal_relative_average_flops(length, size, columns)
         else:
             kernel = [size] * self.dimensions
-            flops = relative_average_flops(self._grid(length), kernel, self.spec.prefix_tokens, columns)
+            flops = relative_average_flops(self._grid(length), kernel, self.spec.prefix_tokens, filters, self.spec.dim)
         return flops * (2 if self.signed else 1)
 
     def initial_state(self, batch_size: int) -> State:
@@ -265,7 +248,21 @@ class AFTConv(AFTMixer):
         return {name for name in ("gamma", "beta") if getattr(self, name) is not None}
 
 
-def _log(weights: Tensor) -> Tensor:
-    """The logarithm of positive weights, -inf for others."""
-    positive = weights > 0
-    return torch.where(positive, torch.where(positive, weights, 1.0).log(), -math.inf)
+def _without_effect(spec: MixerSpec, options: dict[str, Any]) -> list[str]:
+    """Options that nothing would come of, or parameters that would never get a gradient."""
+    found = []
+    is_one_hot, is_reparameterised = options.get("positions") == "one_hot", options.get("reparameterised", True)
+    if is_one_hot and not is_reparameterised:
+        found.append("positions=one_hot has a tap of height gamma, which reparameterised=false leaves out")
+    if not is_one_hot and options.get("temperature", 1.0) != 1:
+        found.append(f"temperature={options['temperature']} is that of positions=one_hot alone")
+    if options.get("kernel_size") != 1:
+        return found
+    if is_reparameterised:
+        found.append("kernel_size=1 has one tap, whose weight never gets a gradient unless reparameterised=false")
+    if options.get("entropy_loss"):
+        found.append("kernel_size=1 has one tap, whose entropy_loss is always 0")
+    alone = options.get("outside") == "minus_infinity" and options.get("normalised", True)
+    if alone and not spec.prefix_tokens:
+        found.append("kernel_size=1 with outside=minus_infinity leaves a token only itself, and biases that cancel")
+    return found

@@ -7,21 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reattend.attention.aft.bias import PositionBias, bias_problems
-from reattend.attention.aft.mixer import (
-    MAP_REASON,
-    AFTMixer,
-    QueryActivation,
-    average_of,
-    mean_entropy,
-    samples_beside,
-    samples_first,
-    unseen,
-)
+from reattend.attention.aft.bias import PositionBias, bias_problems, mean_entropy, shared_bias_flops
+from reattend.attention.aft.mixer import MAP_REASON, AFTMixer, QueryActivation, average_of, unseen
 from reattend.attention.contract import Capabilities, Losses, MixerSpec, State
 from reattend.attention.lookup import option_problems
-from reattend.attention.ops.causal_weighted_average import causal_weighted_average
-from reattend.attention.ops.weighted_average import weighted_average
+from reattend.attention.ops.shared_bias_average import shared_bias_average
 
 
 class AFTFull(AFTMixer):
@@ -61,18 +51,11 @@ class AFTFull(AFTMixer):
         output_projection: bool = True,
         qkv_bias: bool = True,
     ) -> None:
-        self.refuse_problems(
+        super().__init__(
             spec,
             bias_rank=bias_rank,
             bias_std=bias_std,
             entropy_loss=entropy_loss,
-            query_activation=query_activation,
-            normalised=normalised,
-            output_projection=output_projection,
-            qkv_bias=qkv_bias,
-        )
-        super().__init__(
-            spec,
             query_activation=query_activation,
             normalised=normalised,
             output_projection=output_projection,
@@ -98,10 +81,7 @@ class AFTFull(AFTMixer):
         return found or super().problems(spec, **options) + bias_problems(options)
 
     def average(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        bias = self._bias(key.shape[1]).to(key.dtype)[None]
-        function = causal_weighted_average if self.spec.causal else weighted_average
-        average, log_sum = function(bias, samples_beside(key), samples_beside(value))
-        return samples_first(average, key.shape[0]), samples_first(log_sum, key.shape[0])
+        return shared_bias_average(self._bias(key.shape[1]).to(key.dtype), key, value, self.spec.causal)
 
     def _bias(self, length: int) -> Tensor:
         """w (N, N)."""
@@ -137,7 +117,4 @@ class AFTFull(AFTMixer):
         return average, log_sum, {"keys": keys, "values": values}
 
     def average_flops(self, length: int) -> int:
-        """The biases are those of all pairs, also when causal; sums are over the past alone."""
-        pairs = length * (length + 1) // 2 if self.spec.causal else length**2
-        of_bias = 1 if self.bias.rows is None else 1 + 2 * self.bias.rows.shape[1]
-        return length**2 * of_bias + pairs * 4 * self.spec.dim + 3 * length * self.spec.dim
+        return shared_bias_flops(length, self.spec.dim, self.bias, self.spec.causal)

@@ -16,8 +16,10 @@ from reattend.attention.ops.tile_average import spread
 
 QueryActivation = Literal["sigmoid", "tanh", "relu", "softplus", "identity", "none"]
 
-# Without the normaliser a sum can exceed every float: its logarithm is cut off here.
+# Without the normaliser a sum can exceed every float: its logarithm is cut off here. The largest float16 is exp(11), of
+# which values and the projection need a part.
 LARGEST_LOG_SUM = 30.0
+LARGEST_LOG_SUM_OF_HALF = 6.0
 
 MAP_REASON = "every channel has a map of its own, which `implied_map` gives for the channels asked for"
 
@@ -28,16 +30,19 @@ class AFTMixer(Mixer):
         Y_t = gate(Q_t) * sum_t' exp(K_t' + w_tt') * V_t' / sum_t' exp(K_t' + w_tt')
 
     (Zhai et al. 2021, arXiv 2105.14103, Eqn 2.) A subclass has the position biases w, and computes the average. The
-    number of heads of the spec plays no part unless a subclass says so. Sums are float32 at least, also under autocast.
+    number of heads of the spec plays no part unless a subclass says so. Sums and losses are float32 at least, also
+    under autocast. Query, key and value are one linear layer whose matrix, with as many rows as they have channels
+    together, starts Xavier-uniform as a whole: up to sqrt(6 / (D + rows)). The paper does not say how it starts.
 
     Args:
         spec: the place it is built for.
         query_activation: the gate; `none` has no query at all.
         normalised: divide by the sum of the weights. Without, Y_t is gate(Q_t) times the sum itself, whose weights
-            saturate together when the logarithm of their sum passes 30.
+            saturate together when the logarithm of their sum passes 30, or 6 where outputs are float16.
         output_projection: a last linear layer D to D, as the paper's ImageNet models have.
         qkv_bias: whether the linear layers have biases.
         key_dim: channels of the key, each shared by D / key_dim channels of the value in turn; None for D.
+        own_options: those of a subclass, for its `problems`.
 
     Raises:
         ReattendError: if `problems` finds any; names them all.
@@ -57,7 +62,16 @@ class AFTMixer(Mixer):
         output_projection: bool = True,
         qkv_bias: bool = True,
         key_dim: int | None = None,
+        **own_options: Any,
     ) -> None:
+        self.refuse_problems(
+            spec,
+            query_activation=query_activation,
+            normalised=normalised,
+            output_projection=output_projection,
+            qkv_bias=qkv_bias,
+            **own_options,
+        )
         super().__init__()
         self.spec = spec
         self.query_activation = query_activation
@@ -108,17 +122,20 @@ class AFTMixer(Mixer):
         """Mixes the tokens of `x` (B, N, D); a sample without a real token gives zero.
 
         Raises:
-            ValueError: for more tokens than there are position biases, a mask that is not bool, or a context.
+            ValueError: for no token, more tokens than there are position biases, a mask that is not bool, or a context.
         """
         self._check(x, padding_mask, context, context_mask)
         query, key, value = self._queries_keys_values(x)
+        largest = _largest_log_sum(x)
         with torch.autocast(x.device.type, enabled=False):
             average, log_sum = self.average(_masked(key, padding_mask), value)
-            y = self._merge(query, average, log_sum)
+            y = self._merge(query, average, log_sum, largest)
+            losses = self.losses(x.shape[1], x.shape[0])
         y = self.proj(y.to(x.dtype))
+        if y.shape[1] != x.shape[1]:
+            y = y.repeat(1, x.shape[1], 1)
         if padding_mask is not None:
             y = y.masked_fill(~padding_mask.any(1)[:, None, None], 0.0)
-        losses = self.losses(x.shape[1], x.shape[0])
         return (y, losses) if losses else y
 
     def _check(
@@ -127,6 +144,8 @@ class AFTMixer(Mixer):
         if context is not None or context_mask is not None:
             raise ValueError(f"{type(self).__name__} takes no context: {self.capabilities().reasons['context']}")
         check_mask(padding_mask)
+        if not x.shape[1]:
+            raise ValueError("there is no token")
         if not self.any_length and x.shape[1] > self.spec.max_length:
             raise ValueError(f"{x.shape[1]} tokens, but there are position biases for {self.spec.max_length} only")
 
@@ -137,10 +156,10 @@ class AFTMixer(Mixer):
         query, key, value = qkv.to(wide).split(self.qkv_dims, -1)
         return query, key, value
 
-    def _merge(self, query: Tensor, average: Tensor, log_sum: Tensor) -> Tensor:
-        """The gate times the average, or times the sum."""
+    def _merge(self, query: Tensor, average: Tensor, log_sum: Tensor, largest: float) -> Tensor:
+        """The gate times the average, or times the sum, whose logarithm is at most `largest`."""
         if not self.normalised:
-            average = average * spread(log_sum.clamp(max=LARGEST_LOG_SUM).exp(), average)
+            average = average * spread(log_sum.clamp(max=largest).exp(), average)
         if self.query_activation == "none":
             return average
         return _ACTIVATIONS[self.query_activation](query) * average
@@ -153,9 +172,10 @@ class AFTMixer(Mixer):
         """
         check_decodes(self.spec)
         query, key, value = self._queries_keys_values(x_t)
+        largest = _largest_log_sum(x_t)
         with torch.autocast(x_t.device.type, enabled=False):
             average, log_sum, state = self.average_step(key, value, state)
-            y = self._merge(query, average, log_sum)
+            y = self._merge(query, average, log_sum, largest)
         return self.proj(y.to(x_t.dtype)), state
 
     def average_step(self, key: Tensor, value: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
@@ -187,15 +207,17 @@ class AFTMixer(Mixer):
         """
         self._check(x, padding_mask, None, None)
         query, key, value = self._queries_keys_values(x)
-        key, bias = _masked(key, padding_mask), self.position_bias(x.shape[1]).to(key.dtype)
+        largest, key = _largest_log_sum(x), _masked(key, padding_mask)
         wanted = list(range(self.spec.dim) if channels is None else channels)
         of_key = [channel * key.shape[-1] // self.spec.dim for channel in wanted]
+        with torch.autocast(x.device.type, enabled=False):
+            bias = self.position_bias(x.shape[1]).to(key.dtype)
         logits = key[..., of_key].mT[:, :, None] + (bias if bias.shape[0] == 1 else bias[of_key])
         log_sum = logits.logsumexp(-1, keepdim=True)
         weights = (logits - torch.where(log_sum.isinf(), 0.0, log_sum)).exp()
         ones = torch.ones_like(value[..., wanted])
-        gates = self._merge(query[..., wanted] if query.shape[-1] else query, ones, log_sum[..., 0].mT)
-        return gates.expand_as(ones).mT[..., None] * weights
+        gates = self._merge(query[..., wanted] if query.shape[-1] else query, ones, log_sum[..., 0].mT, largest)
+        return gates.mT[..., None] * weights
 
     def flops(self, length: int) -> int:
         """Linear layers, the average and the gate, 2 per multiply-add; an exponential is one operation."""
@@ -223,29 +245,10 @@ def average_of(logits: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     return (spread(share, value) * value).sum(1), log_sum
 
 
-def with_token(average: Tensor, log_sum: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-    """An average (..., D) and its log_sum (..., K) after one more token, whose key may be -inf."""
-    log_sum = torch.logaddexp(log_sum, key)
-    share = (key - torch.where(log_sum.isinf(), 0.0, log_sum)).exp()
-    return average + spread(share, value) * (value - average), log_sum
-
-
-def mean_entropy(logits: Tensor) -> Tensor:
-    """Mean over all rows of the entropy, in nats, of softmax over the last dimension; -inf is left out."""
-    log_shares = logits.log_softmax(-1)
-    entropies: Tensor = -(log_shares.exp() * torch.where(log_shares.isinf(), 0.0, log_shares)).sum(-1)
-    return entropies.mean()
-
-
-def samples_beside(x: Tensor) -> Tensor:
-    """(B, N, C) as (1, N, B C)."""
-    return x.transpose(0, 1).flatten(1)[None]
-
-
-def samples_first(x: Tensor, batch_size: int) -> Tensor:
-    """(1, N, B C) as (B, N, C)."""
-    beside: Tensor = x[0].unflatten(1, (batch_size, -1))
-    return beside.transpose(0, 1)
+def _largest_log_sum(x: Tensor) -> float:
+    device = x.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+    return LARGEST_LOG_SUM_OF_HALF if dtype == torch.float16 else LARGEST_LOG_SUM
 
 
 def _masked(key: Tensor, padding_mask: Tensor | None) -> Tensor:

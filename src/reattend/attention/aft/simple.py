@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from reattend.attention.aft.mixer import MAP_REASON, AFTMixer, QueryActivation, unseen, with_token
+from reattend.attention.aft.mixer import MAP_REASON, AFTMixer, QueryActivation, unseen
 from reattend.attention.contract import Capabilities, MixerSpec, State
+from reattend.attention.ops.merged_averages import merge
 from reattend.attention.ops.overall_average import overall_average
 from reattend.attention.ops.running_average import running_average
 
@@ -43,13 +44,6 @@ class AFTSimple(AFTMixer):
         output_projection: bool = True,
         qkv_bias: bool = True,
     ) -> None:
-        self.refuse_problems(
-            spec,
-            query_activation=query_activation,
-            normalised=normalised,
-            output_projection=output_projection,
-            qkv_bias=qkv_bias,
-        )
         super().__init__(
             spec,
             query_activation=query_activation,
@@ -83,7 +77,7 @@ class AFTSimple(AFTMixer):
         return {"average": average, "log_sum": log_sum}
 
     def average_step(self, key: Tensor, value: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
-        average, log_sum = with_token(state["average"], state["log_sum"], key, value)
+        average, log_sum = merge([(state["average"], state["log_sum"]), (value, key)])
         return average, log_sum, {"average": average, "log_sum": log_sum}
 
     def average_flops(self, length: int) -> int:

@@ -93,6 +93,11 @@ def _future(size: int, like: Tensor) -> Tensor:
 
 @torch.library.custom_op("reattend::causal_weighted_average", mutates_args=())
 def _causal_weighted_average(bias: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    with torch.autocast(bias.device.type, enabled=False):
+        return _forward(bias, key, value)
+
+
+def _forward(bias: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     average, log_sum = torch.empty_like(value), torch.empty_like(key)
     for tiles in _diagonal(key.shape[1]):
         tile_bias = tiles.of_both(bias) + _future(tiles.rows, bias)
@@ -128,16 +133,17 @@ def _causal_weighted_average_backward(
     """Each tile's weights relative to the sums over all keys, which are in `log_sum`."""
     d_bias, d_key, d_value = torch.zeros_like(bias), torch.zeros_like(key), torch.zeros_like(value)
     of_rows = (average, log_sum, d_average, d_log_sum)
-    for kind, gradients in ((_diagonal, diagonal_gradients), (_below, tile_gradients)):
-        for tiles in kind(key.shape[1]):
-            tile_bias = tiles.of_both(bias)
-            if kind is _diagonal:
-                tile_bias = tile_bias + _future(tiles.rows, bias)
-            keys = (tiles.of_keys(key), tiles.of_keys(value))
-            found = gradients(*_flat(tile_bias, *keys, *map(tiles.of_rows, of_rows)))
-            views = tiles.of_both(d_bias), tiles.of_keys(d_key), tiles.of_keys(d_value)
-            for view, part in zip(views, found, strict=True):
-                view.add_(part.view(view.shape))
+    with torch.autocast(bias.device.type, enabled=False):
+        for kind, gradients in ((_diagonal, diagonal_gradients), (_below, tile_gradients)):
+            for tiles in kind(key.shape[1]):
+                tile_bias = tiles.of_both(bias)
+                if kind is _diagonal:
+                    tile_bias = tile_bias + _future(tiles.rows, bias)
+                keys = (tiles.of_keys(key), tiles.of_keys(value))
+                found = gradients(*_flat(tile_bias, *keys, *map(tiles.of_rows, of_rows)))
+                views = tiles.of_both(d_bias), tiles.of_keys(d_key), tiles.of_keys(d_value)
+                for view, part in zip(views, found, strict=True):
+                    view.add_(part.view(view.shape))
     return d_bias, d_key, d_value
 
 

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from reattend.attention.ops.running_average import recurrence
+
 CHUNK = 64
 
 
@@ -39,19 +41,9 @@ def _(x: Tensor) -> Tensor:
 @torch.library.custom_op("reattend::cumulative_logsumexp_gradient", mutates_args=())
 def cumulative_logsumexp_gradient(grad: Tensor, x: Tensor, z: Tensor) -> Tensor:
     """dx_s = exp(x_s - z_s) u_s with u_s = dz_s + exp(z_s - z_{s+1}) u_{s+1}: no exponent is positive."""
-    decay = _chunks(F.pad((z[:, :, :-1] - z[:, :, 1:]).exp(), (0, 0, 0, 1)))
-    u = _chunks(grad).clone(memory_format=torch.contiguous_format)
-    last = u.shape[3] - 1
-    total, after = u[:, :, :, last].clone(), torch.zeros_like(u[:, :, 0, 0])
-    for t in range(last - 1, -1, -1):
-        total = torch.addcmul(u[:, :, :, t], decay[:, :, :, t], total)
-    product = decay.prod(3)
-    for n in range(u.shape[2] - 1, -1, -1):
-        u[:, :, n, last].addcmul_(decay[:, :, n, last], after)
-        after = torch.addcmul(total[:, :, n], product[:, :, n], after)
-    for t in range(last - 1, -1, -1):
-        u[:, :, :, t].addcmul_(decay[:, :, :, t], u[:, :, :, t + 1])
-    return u.flatten(2, 3)[:, :, : x.shape[2]] * (x - z).exp()
+    decay = F.pad((z[:, :, :-1] - z[:, :, 1:]).exp_(), (0, 0, 0, 1))
+    (u,) = recurrence(decay.flatten(0, 1), [grad.flatten(0, 1)], reverse=True)
+    return u.view_as(x) * (x - z).exp_()
 
 
 @cumulative_logsumexp_gradient.register_fake

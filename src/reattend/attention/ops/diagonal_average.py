@@ -14,6 +14,7 @@ from reattend.attention.ops.tile_average import (
     pairwise_average,
     pairwise_gradients,
     spread,
+    steep,
 )
 
 
@@ -60,9 +61,9 @@ def diagonal_gradients(
     deepest = DEEPEST[key.dtype] / 2  # For weights above one and for sums below.
     exponent = key - reference
     per_weight = torch.where(log_sum.isinf(), -math.inf, reference + largest_bias - log_sum)
-    lost: list[int] = []
-    if bool(exponent.amax() > deepest) or bool(per_weight.amax() > deepest):
-        lost = ((exponent > deepest) | (per_weight > deepest)).flatten(1).any(1).nonzero().flatten().tolist()
+    high = exponent.flatten(1).amax(1) > deepest
+    lost: list[int] = (high | steep(per_weight, d_average, d_log_sum, deepest)).nonzero().flatten().tolist()
+    if lost:
         exponent[lost] = -math.inf
         per_weight[lost] = -math.inf
     weight, per_weight = exponent.exp_(), per_weight.exp_()

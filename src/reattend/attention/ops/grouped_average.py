@@ -8,13 +8,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import register_flop_formula
 
 from reattend.attention.ops import weighted_average  # noqa: F401  Registers the operators of the fallback.
+from reattend.attention.ops.tile_average import DEEPEST, steep
 
-# How far a row's sum may lie below exp(largest key + largest bias), as a logarithm. The smallest normal float32 is
-# exp(-87): what a larger one loses is below S exp(-27) of the sum of S keys.
-DEEPEST = {torch.float32: 60.0, torch.float64: 640.0}
 FALLBACK_ELEMENTS = 2**22
 
 
@@ -80,8 +77,10 @@ def _grouped_average_backward(
     scale = group_shift - log_sum
     scale.add_(table_shift[..., None]).masked_fill_(log_sum.isinf(), -math.inf)
     lost = []
-    if scale.numel() and bool(scale.amax() > DEEPEST[key.dtype]):
-        lost = list(_some((scale > DEEPEST[key.dtype]).any(1), index))
+    if scale.numel() and bool(scale.amax() > DEEPEST[key.dtype] / 2):
+        of_scale, of_average, of_log_sum = (x.movedim(-1, 1).flatten(0, 1) for x in (scale, d_average, d_log_sum))
+        chosen = steep(of_scale, of_average, of_log_sum, DEEPEST[key.dtype])
+        lost = list(_some(chosen.view(len(key), -1), index))
     for block, group in lost:
         scale[block, :, group] = -math.inf
     scale.exp_()
@@ -129,16 +128,6 @@ def _differentiate(ctx: Any, d_average: Tensor, d_log_sum: Tensor) -> tuple[Tens
 
 
 _grouped_average.register_autograd(_differentiate, setup_context=_keep)
-
-
-@register_flop_formula(torch.ops.reattend.grouped_average)
-def _flops(table: list[int], index: list[int], key: list[int], value: list[int], *_: Any, **__: Any) -> int:
-    return 2 * math.prod(index) * key[0] * key[2] * (value[2] + 1)
-
-
-@register_flop_formula(torch.ops.reattend.grouped_average_backward)
-def _backward_flops(table: list[int], index: list[int], key: list[int], value: list[int], *_: Any, **__: Any) -> int:
-    return 2 * _flops(table, index, key, value)
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:

@@ -30,7 +30,8 @@ def _overall_average(key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     largest = torch.where(largest.isinf(), 0.0, largest)
     weight = (key - largest).exp_()
     normaliser = weight.sum(1, keepdim=True)
-    numerator = (spread(weight, value) * value).sum(1, keepdim=True)
+    weighted = weight.mul_(value) if weight.shape == value.shape else spread(weight, value) * value
+    numerator = weighted.sum(1, keepdim=True)
     safe = torch.where(normaliser > 0, normaliser, 1.0)
     return numerator / spread(safe, value), normaliser.log().add_(largest)
 
@@ -46,7 +47,7 @@ def _overall_average_backward(
 ) -> tuple[Tensor, Tensor]:
     share = (key - torch.where(log_sum.isinf(), 0.0, log_sum)).exp_()
     d_value = spread(share, value) * d_average
-    d_key = gather(d_value * (value - average), key)
+    d_key = gather((value - average).mul_(d_value), key)
     return d_key.addcmul_(share, d_log_sum), d_value
 
 

@@ -41,7 +41,7 @@ def tile_gradients(
     """Gradients of bias, key and value; average and log_sum may be over more keys than those of the tile."""
     largest_key, largest_bias = key.amax(1, keepdim=True), bias.amax(2, keepdim=True)
     exponent = torch.where(log_sum.isinf(), -math.inf, largest_key + largest_bias - log_sum)
-    lost = _tiles((exponent > DEEPEST[key.dtype]).flatten(1).any(1)) if _any(exponent, key.dtype) else []
+    lost = _tiles(steep(exponent, d_average, d_log_sum, DEEPEST[key.dtype])) if exponent.numel() else []
     for n in lost:
         exponent[n] = -math.inf
     per_weight = exponent.exp_()
@@ -89,6 +89,23 @@ def pairwise_gradients(
     return d_bias, d_key, d_value
 
 
+def steep(exponent: Tensor, d_average: Tensor, d_log_sum: Tensor, deepest: float) -> Tensor:
+    """For which of n tiles exp(exponent), times gradients, is more than products can hold; (n,).
+
+    Args:
+        exponent: (n, ..., C).
+        d_average: (n, ..., C R).
+        d_log_sum: (n, ..., C).
+        deepest: the largest exponent that gradients of 1 may meet.
+    """
+    largest = exponent.flatten(1).amax(1)
+    # The largest gradients, those of sums without a normaliser, are about exp(30): the other half at most.
+    if bool(largest.amax() <= deepest / 2):
+        return torch.zeros_like(largest, dtype=torch.bool)
+    size = torch.maximum(*(x.abs().flatten(1).amax(1) for x in (d_average, d_log_sum)))
+    return largest > deepest - size.clamp(min=1.0).log()
+
+
 def spread(x: Tensor, value: Tensor) -> Tensor:
     """(..., C) repeated for the R channels of value (..., C R) that share it."""
     repeats = value.shape[-1] // x.shape[-1]
@@ -131,10 +148,6 @@ def _lost(bias: Tensor, key: Tensor, normaliser: Tensor) -> list[int]:
 def _is_lost(bias: Tensor, key: Tensor, small: Tensor) -> bool:
     seen = (bias > -math.inf).to(key.dtype) @ (key > -math.inf).to(key.dtype)
     return bool((small & (seen > 0)).any())
-
-
-def _any(exponent: Tensor, dtype: torch.dtype) -> bool:
-    return bool(exponent.numel()) and bool(exponent.amax() > DEEPEST[dtype])
 
 
 def _tiles(chosen: Tensor) -> list[int]:
