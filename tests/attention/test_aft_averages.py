@@ -13,7 +13,6 @@ from torch import Tensor
 from reattend.attention.ops import causal_weighted_average as causal
 from reattend.attention.ops import tile_average
 from reattend.attention.ops.causal_weighted_average import causal_weighted_average
-from reattend.attention.ops.gated_average import gated_average
 from reattend.attention.ops.merged_averages import merge
 from reattend.attention.ops.overall_average import overall_average
 from reattend.attention.ops.running_average import running_average
@@ -391,27 +390,3 @@ def test_one_compiled_graph_takes_both_ways(wide: bool) -> None:
     key.requires_grad_()
     (wanted,), (got,) = (torch.autograd.grad(f(key), key) for f in (total, compiled))
     assert torch.allclose(got, wanted, atol=1e-5)
-
-
-@pytest.mark.parametrize("masked", [False, True])
-def test_a_gated_average_is_the_gate_times_the_average(masked: bool) -> None:
-    torch.manual_seed(0)
-    qkv = 3 * torch.randn(3, 7, 12, dtype=torch.float64)
-    mask = torch.rand(3, 7) < 0.6 if masked else None
-    if mask is not None:
-        mask[1] = False  # a sample without a token to average over
-
-    def plainly(qkv: Tensor) -> Tensor:
-        q, k, v = qkv.chunk(3, -1)
-        if mask is not None:
-            k = k.masked_fill(~mask[..., None], -torch.inf)
-        return q.sigmoid() * (k.softmax(1).nan_to_num() * v).sum(1, keepdim=True)
-
-    ours, theirs = (qkv.clone().requires_grad_() for _ in range(2))
-    torch.testing.assert_close(gated_average(ours, mask), plainly(theirs))
-    weights = torch.randn(3, 7, 4, dtype=torch.float64)
-    (gated_average(ours, mask) * weights).sum().backward()
-    (plainly(theirs) * weights).sum().backward()
-    assert ours.grad is not None
-    assert theirs.grad is not None
-    torch.testing.assert_close(ours.grad, theirs.grad.nan_to_num())

@@ -96,7 +96,7 @@ def test_the_implied_map_is_that_of_the_output_under_autocast(
 ) -> None:
     mixer, x = build(kind, normalised=normalised, output_projection=False, **options), torch.randn(2, LENGTH, 8)
     with torch.autocast("cpu", dtype):
-        weights, value, y = mixer.implied_map(x), mixer._qkv(x).split(mixer.qkv_dims, -1)[2], split_losses(mixer(x))[0]
+        weights, value, y = mixer.implied_map(x), mixer._queries_keys_values(x)[2], split_losses(mixer(x))[0]
     assert weights.dtype == torch.float32
     wanted = torch.einsum("bcts,bsc->btc", weights, value)
     assert torch.allclose(y, wanted, rtol=1e-4, atol=1e-4 * wanted.abs().max().item())
@@ -148,7 +148,7 @@ def test_gradients_of_large_sums_are_finite(
     for dtype in (torch.float32, torch.float64):
         mixer = mixer.to(dtype)
         leaves = [x.to(dtype).requires_grad_() for x in tensors]
-        monkeypatch.setattr(mixer, "_qkv", lambda _, leaves=leaves: torch.cat(leaves, -1))
+        monkeypatch.setattr(mixer, "_queries_keys_values", lambda _, leaves=leaves: (leaves[0][..., :0], *leaves))
         y = split_losses(mixer(torch.zeros(1, LENGTH, 8, dtype=dtype)))[0]
         leaves += [mixer.get_parameter(name) for name in names]
         found.append(torch.autograd.grad(y.sum(), leaves, materialize_grads=True, allow_unused=True))

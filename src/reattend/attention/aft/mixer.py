@@ -125,9 +125,11 @@ class AFTMixer(Mixer):
             ValueError: for no token, more tokens than there are position biases, a mask that is not bool, or a context.
         """
         self._check(x, padding_mask, context, context_mask)
-        qkv, largest = self._qkv(x), _largest_log_sum(x)
+        query, key, value = self._queries_keys_values(x)
+        largest = _largest_log_sum(x)
         with torch.autocast(x.device.type, enabled=False):
-            y = self._gated(qkv, padding_mask, largest)
+            average, log_sum = self.average(_masked(key, padding_mask), value)
+            y = self._merge(query, average, log_sum, largest)
             losses = self.losses(x.shape[1], x.shape[0])
         y = self.proj(y.to(x.dtype))
         if y.shape[1] != x.shape[1]:
@@ -147,16 +149,12 @@ class AFTMixer(Mixer):
         if not self.any_length and x.shape[1] > self.spec.max_length:
             raise ValueError(f"{x.shape[1]} tokens, but there are position biases for {self.spec.max_length} only")
 
-    def _qkv(self, x: Tensor) -> Tensor:
-        """Queries, keys and values side by side, in float32 at least."""
-        qkv: Tensor = self.qkv(x)
-        return qkv.to(torch.promote_types(qkv.dtype, torch.float32))
-
-    def _gated(self, qkv: Tensor, padding_mask: Tensor | None, largest: float) -> Tensor:
-        """The gate times the average, (B, N, D) or (B, 1, D)."""
-        query, key, value = qkv.split(self.qkv_dims, -1)
-        average, log_sum = self.average(_masked(key, padding_mask), value)
-        return self._merge(query, average, log_sum, largest)
+    def _queries_keys_values(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(B, ..., D) each, the query of width 0 where there is none; in float32 at least."""
+        qkv = self.qkv(x)
+        wide = torch.promote_types(qkv.dtype, torch.float32)
+        query, key, value = qkv.to(wide).split(self.qkv_dims, -1)
+        return query, key, value
 
     def _merge(self, query: Tensor, average: Tensor, log_sum: Tensor, largest: float) -> Tensor:
         """The gate times the average, or times the sum, whose logarithm is at most `largest`."""
@@ -173,7 +171,7 @@ class AFTMixer(Mixer):
             ValueError: if the mixer is not built causal, or has no position bias for a further token.
         """
         check_decodes(self.spec)
-        query, key, value = self._qkv(x_t).split(self.qkv_dims, -1)
+        query, key, value = self._queries_keys_values(x_t)
         largest = _largest_log_sum(x_t)
         with torch.autocast(x_t.device.type, enabled=False):
             average, log_sum, state = self.average_step(key, value, state)
@@ -208,7 +206,7 @@ class AFTMixer(Mixer):
             (B, C, N, N): each channel is a head of its own. A row that sees no key is zero.
         """
         self._check(x, padding_mask, None, None)
-        query, key, value = self._qkv(x).split(self.qkv_dims, -1)
+        query, key, value = self._queries_keys_values(x)
         largest, key = _largest_log_sum(x), _masked(key, padding_mask)
         wanted = list(range(self.spec.dim) if channels is None else channels)
         of_key = [channel * key.shape[-1] // self.spec.dim for channel in wanted]

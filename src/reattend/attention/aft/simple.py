@@ -9,7 +9,6 @@ from torch import Tensor
 
 from reattend.attention.aft.mixer import MAP_REASON, AFTMixer, QueryActivation, unseen
 from reattend.attention.contract import Capabilities, MixerSpec, State
-from reattend.attention.ops.gated_average import gated_average
 from reattend.attention.ops.merged_averages import merge
 from reattend.attention.ops.overall_average import overall_average
 from reattend.attention.ops.running_average import running_average
@@ -65,11 +64,6 @@ class AFTSimple(AFTMixer):
                 "attention_map": MAP_REASON,
             },
         )
-
-    def _gated(self, qkv: Tensor, padding_mask: Tensor | None, largest: float) -> Tensor:
-        if self.spec.causal or self.query_activation != "sigmoid" or not self.normalised:
-            return super()._gated(qkv, padding_mask, largest)
-        return gated_average(qkv, padding_mask)
 
     def average(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         return running_average(key, value) if self.spec.causal else overall_average(key, value)
