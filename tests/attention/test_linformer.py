@@ -193,7 +193,7 @@ def test_flops_are_as_counted(sharing: str, bias: bool) -> None:
     ],
 )
 def test_options_that_cannot_work_are_refused(options: dict[str, Any], says: str) -> None:
-    assert says in Linformer.problems(MixerSpec(8, 2, 9), **options)[0]
+    assert says in MixerFactory(Linformer, options).problems(MixerSpec(8, 2, 9))[0]
     with pytest.raises(ReattendError, match="Linformer cannot be built"):
         MixerFactory(Linformer, options)(MixerSpec(8, 2, 9))
 

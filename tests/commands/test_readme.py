@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from reattend.config import check_overrides
+from reattend.tables.reproduce import OPTIONS
+from reattend.tables.request import read_requests
 from tests.commands.conftest import ROOT
 
 README = (ROOT / "README.md").read_text()
@@ -20,9 +22,22 @@ COMMANDS = [
     shlex.split(line, comments=True) for kind, block in BLOCKS if kind == "bash" for line in block.splitlines() if line
 ]
 TRAIN = [command[2:] for command in COMMANDS if command[:2] == ["python", "train.py"]]
+TABLES = [command[2:] for command in COMMANDS if command[:2] == ["python", "scripts/reproduce.py"]]
+OF_THE_READER = ("my_", "best=outputs")  # files that only the reader has
 
 
-@pytest.mark.parametrize("arguments", [a for a in TRAIN if not any("my_" in argument for argument in a)], ids=" ".join)
+def is_ours(arguments: list[str]) -> bool:
+    return not any(mark in argument for argument in arguments for mark in OF_THE_READER)
+
+
+@pytest.mark.parametrize("arguments", TABLES, ids=" ".join)
+def test_every_command_for_a_table_is_understood(arguments: list[str]) -> None:
+    assert len(TABLES) >= 4
+    for request in read_requests(arguments, OPTIONS):
+        assert request.rows
+
+
+@pytest.mark.parametrize("arguments", [a for a in TRAIN if is_ours(a)], ids=" ".join)
 def test_every_train_command_is_accepted(arguments: list[str]) -> None:
     assert len(TRAIN) > 8
     check_overrides(arguments)
@@ -52,8 +67,10 @@ def test_a_kernel_of_ones_own_as_the_readme_has_it(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_make_targets_exist() -> None:
-    makefile = (ROOT / "Makefile").read_text()
-    for command in COMMANDS:
-        if command[0] == "make":
-            assert re.search(rf"^{command[1]}:", makefile, flags=re.MULTILINE)
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command[0] == "make"], ids=" ".join)
+def test_make_targets_exist_and_name_tables_that_do(command: list[str]) -> None:
+    printed = subprocess.run(["make", "-n", *command[1:]], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for line in printed.splitlines():
+        _, found, arguments = line.partition("scripts/reproduce.py ")
+        if found:
+            read_requests(shlex.split(arguments), OPTIONS)
