@@ -128,6 +128,7 @@ def test_a_checkpoint_that_is_not_this_runs_is_refused(train: Train, tmp_path: P
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["result.json", "model_best.pt"])
 def test_a_finished_run_that_lost_a_file_is_made_whole_from_its_checkpoint(
     train: Train, tmp_path: Path, damage: str
@@ -170,6 +171,7 @@ def test_a_signal_ends_a_sweep_with_a_word_and_a_code(tmp_path: Path) -> None:
     assert status.error["type"] == "RunInterruptedError"
 
 
+@pytest.mark.slow
 def test_rerun_gets_past_a_damaged_checkpoint(train: Train, tmp_path: Path) -> None:
     assert train().returncode == 0
     (folder,) = run_folders(tmp_path)
@@ -203,6 +205,7 @@ def test_help_does_not_import_torch(train: Train) -> None:
     assert "torch" not in imported
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("logger", ["tensorboard", "wandb"])
 def test_loggers_write_into_the_run_and_say_how_to_look(train: Train, tmp_path: Path, logger: str) -> None:
     done = train(f"logger={logger}", "recipe.epochs=2")
