@@ -150,6 +150,8 @@ def test_a_run_is_found_by_folder_or_first_digits(tmp_path: Path) -> None:
     digits = folder.name.partition("-")[2]
     assert find_run(str(folder), [tmp_path]) == folder
     assert find_run(digits[:6], [tmp_path]) == folder
+    assert find_run(folder.name, [tmp_path]) == folder
+    assert find_run("/".join(folder.parts[-5:]), [tmp_path]) == folder
     done(tmp_path, 1)
     with pytest.raises(ReattendError, match="There is no run 'zzz'"):
         find_run("zzz", [tmp_path])

@@ -166,3 +166,17 @@ def test_results_that_were_exported_count(table: Path, monkeypatch: pytest.Monke
     measured = evidence(table).places[Place("softmax", "Vowels", "accuracy")].measured
     assert measured is not None
     assert len(measured.by_seed) == 3
+
+
+def test_only_wanted_seeds_count(table: Path) -> None:
+    runs(table, "attention=softmax", count=5)
+    measured = evidence(table, "seeds=3").places[Place("softmax", "Vowels", "accuracy")].measured
+    assert measured is not None
+    assert sorted(measured.by_seed) == [0, 1, 2]
+
+
+def test_a_metric_that_is_no_number_is_a_damaged_file(table: Path) -> None:
+    runs(table, "attention=softmax", count=1)
+    path = next(table.parent.rglob("result.json"))
+    path.write_text(path.read_text().replace('"test/accuracy": 0.979', '"test/accuracy": "high"'))
+    assert "test/accuracy of" in evidence(table).damaged[0]

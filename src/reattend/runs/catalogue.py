@@ -103,7 +103,8 @@ def is_held(folder: Path) -> bool:
 
 
 def find_run(name: str, roots: list[Path]) -> Path:
-    """The folder of a run that is named by its path, or by the first digits of its fingerprint.
+    """The folder of a run that is named by its path, by its end as `status` prints it, or by its fingerprint's first
+    digits.
 
     Raises:
         ReattendError: there is none, or several.
@@ -115,7 +116,7 @@ def find_run(name: str, roots: list[Path]) -> Path:
         Path(folder)
         for root in roots
         for folder, _, files in os.walk(root)
-        if name in Path(folder).name.partition("-")[2][: len(name)] and {RESULT, STATUS} & set(files) and name
+        if {RESULT, STATUS} & set(files) and _is_named(Path(folder), path)
     ]
     if len(found) == 1:
         return found[0]
@@ -126,3 +127,9 @@ def find_run(name: str, roots: list[Path]) -> Path:
         f"There is no run '{name}': neither a folder of one, nor the first digits of a fingerprint below {places}. "
         "All runs: python scripts/runs.py status"
     )
+
+
+def _is_named(folder: Path, name: Path) -> bool:
+    parts = name.parts
+    digits = folder.name.partition("-")[2]
+    return bool(parts) and (folder.parts[-len(parts) :] == parts or (len(parts) == 1 and digits.startswith(parts[0])))

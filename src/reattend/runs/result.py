@@ -95,6 +95,10 @@ class Result:
                 f"it lacks {sorted(names - entries.keys())}, does not know {sorted(entries.keys() - names)}"
             )
         entries["metrics"] = {rule: Selected(**selected) for rule, selected in entries["metrics"].items()}
+        for rule, selected in entries["metrics"].items():
+            wrong = [name for name, value in selected.metrics.items() if not isinstance(value, int | float)]
+            if wrong:
+                raise ValueError(f"{wrong[0]} of {rule} is no number: {selected.metrics[wrong[0]]!r}")
         return cls(**entries)
 
 

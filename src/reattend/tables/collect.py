@@ -22,10 +22,12 @@ _NOT_COMPARABLE = "quick scale or stand-in data is never compared with published
 
 
 def collect_evidence(request: Request) -> Evidence:
-    """What the finished runs say of the wanted cells, beside the published numbers and claims."""
+    """What the finished runs of the wanted cells and seeds say, beside the published numbers and claims."""
     cells = request.cells()
     results = results_at_hand(cells)
-    found = {(cell.row, cell.column): results.of(cell) for cell in cells}
+    found = {
+        (cell.row, cell.column): [run for run in results.of(cell) if run.result.seed in request.seeds] for cell in cells
+    }
     comparable = not any(cell.config and _is_small(cell) for cell in cells)
     measured, reasons = _measured(request, cells, found)
     places = {place: _place(request.table, place, measured, reasons, comparable) for place in _all_places(request)}

@@ -19,7 +19,7 @@ _HEADERS = [f"h {device.removeprefix('this ')}" for device in DEVICES]
 
 def show(request: Request) -> None:
     """Plans one table and prints it."""
-    console = Console(width=None if sys.stdout.isatty() else 110)
+    console = Console(width=None if sys.stdout.isatty() else 130)
     made = plan(request)
     console.print(f"[bold]{request.table.title}[/bold]\n{request.table.paper}", highlight=False)
     console.print(_cells(made))
@@ -29,11 +29,11 @@ def show(request: Request) -> None:
 
 def show_all(requests: Sequence[Request]) -> None:
     """Plans several tables and prints a line for each."""
-    console = Console(width=None if sys.stdout.isatty() else 110)
+    console = Console(width=None if sys.stdout.isatty() else 130)
     shown = _table("All tables")
-    shown.add_column("table", no_wrap=True)
+    shown.add_column("table", overflow="fold")
     for name in (*_STATES, *_HEADERS):
-        shown.add_column(name, justify="right")
+        shown.add_column(name, justify="right", no_wrap=True)
     made = [plan(request) for request in requests]
     for one in made:
         shown.add_row(one.request.name, *_totals([one]))
@@ -56,10 +56,10 @@ def _table(title: str | None = None) -> RichTable:
 
 def _cells(made: Plan) -> RichTable:
     shown = _table()
-    shown.add_column("cell", no_wrap=True)
+    shown.add_column("cell", overflow="fold")
     shown.add_column("runs")
     for name in ("steps", "parameters", "TFLOP", "memory", "disk", *_HEADERS):
-        shown.add_column(name, justify="right")
+        shown.add_column(name, justify="right", no_wrap=True)
     for cell in made.cells:
         if cell.cost is not None:
             shown.add_row(f"{cell.cell.row}, {cell.cell.column}", _states(cell), *_figures(cell))
@@ -107,7 +107,7 @@ def _remarks(made: Plan) -> Iterator[str]:
         yield "Each cell alone, with seed=0 and so on:"
         yield from (f"  {command}" for command in commands)
     else:
-        yield "Nothing is left to run."
+        yield "Nothing is left to run." if made.states["done"] else "Nothing can be run: every run is blocked."
 
 
 def _bytes(number: int) -> str:

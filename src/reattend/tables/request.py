@@ -61,7 +61,11 @@ def read_request(arguments: Sequence[str], options: Collection[str] = ()) -> Req
     added = {
         key.removeprefix("row."): value.split() for key, equals, value in pairs if key.startswith("row.") and equals
     }
-    rest = [a for a, (key, _, _) in zip(arguments, pairs, strict=True) if key not in own and not key.startswith("row.")]
+    rest = [
+        argument
+        for argument, (key, equals, _) in zip(arguments, pairs, strict=True)
+        if not (equals and (key in own or key.startswith("row.")))
+    ]
     flags, _ = split_flags(rest)
     if flags:
         raise ReattendError(f"{flags[0]}: this command takes key=value only.")
@@ -79,7 +83,12 @@ def read_request(arguments: Sequence[str], options: Collection[str] = ()) -> Req
             hint = nearest(column, table.columns)
             raise ReattendError(f"The table has no column '{column}'.{hint} It has: {', '.join(table.columns)}.")
     extra = normalise_overrides(rest)
-    if chosen.get("ladder", "false") != "false":
+    if not rows or not columns:
+        raise ReattendError(f"No {'columns' if rows else 'rows'} are chosen: {' '.join(arguments)}")
+    ladder = chosen.get("ladder", "false")
+    if ladder not in ("true", "false"):
+        raise ReattendError(f"ladder={ladder}: true or false.")
+    if ladder == "true":
         settings = _ladder(table, {row: settings[row] for row in rows}, columns, extra)
         rows = list(settings)
     return Request(
