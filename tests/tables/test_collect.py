@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from reattend.errors import ReattendError
 from reattend.tables.collect import collect_evidence
 from reattend.tables.evidence import Evidence
 from reattend.tables.request import read_request
@@ -180,3 +181,35 @@ def test_a_metric_that_is_no_number_is_a_damaged_file(table: Path) -> None:
     path = next(table.parent.rglob("result.json"))
     path.write_text(path.read_text().replace('"test/accuracy": 0.979', '"test/accuracy": "high"'))
     assert "test/accuracy of" in evidence(table).damaged[0]
+
+
+def test_a_number_that_is_not_finite_is_named_and_left_out(table: Path) -> None:
+    runs(table, "attention=softmax", count=2)
+    finished(table.parent, float("nan"), 2)
+    place = evidence(table).places[Place("softmax", "Vowels", "accuracy")]
+    assert place.measured is not None
+    assert sorted(place.measured.by_seed) == [0, 1]
+
+
+def test_a_claim_on_hardware_is_not_judged_across_devices(table: Path) -> None:
+    claim = """  lighter:
+    text: bn takes less memory
+    certainty: read
+    source: page 1
+    left: {row: bn, column: Vowels, value: memory}
+    right: {row: softmax, column: Vowels, value: memory}
+    by: ratio
+    at_most: 1.0
+"""
+    table.write_text(table.read_text() + claim)
+    runs(table, "attention=softmax", device="one", peak_memory=4 * 10**9)
+    runs(table, "attention=bn", device="another", peak_memory=10**9)
+    (_, lighter) = evidence(table).claims
+    assert lighter.verdict == "not compared"
+    assert "different devices" in lighter.why
+
+
+def test_a_ratio_has_bounds_above_zero(table: Path) -> None:
+    table.write_text(table.read_text().replace("at_least: 0.0", "by: ratio\n    at_least: 0.0"))
+    with pytest.raises(ReattendError, match="above 0"):
+        evidence(table)

@@ -19,9 +19,10 @@ from reattend.runs.result import read_result
 from reattend.runs.status import mark, read_status
 from reattend.tables.launchers.processes import worker_environments
 from reattend.tables.progress import Progress, _view, duration
-from reattend.tables.worker import _forget_peaks, stopping_at_a_step, work_through
+from reattend.tables.worker import stopping_at_a_step, work_through
 from reattend.tables.worklist import failures, read_worklist, record_failure, write_worklist
 from reattend.train.callbacks import CHECKPOINT, KeepState
+from reattend.train.devices import forget_peaks
 from tests.small_run import SMALL
 from tests.tables.launch import works
 
@@ -75,12 +76,12 @@ def test_a_list_comes_back_as_it_was(tmp_path: Path) -> None:
 
 
 def test_the_peak_of_a_run_is_its_own() -> None:
-    _forget_peaks()
+    forget_peaks()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     large = bytearray(os.urandom(1)) * 2**28
     with_it = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     del large
-    _forget_peaks()
+    forget_peaks()
     assert with_it > before + 200 * 1024
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < with_it - 200 * 1024
 

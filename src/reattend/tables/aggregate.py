@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 
@@ -28,7 +29,10 @@ def number_of(result: Result, value: Value) -> float:
     metrics = result.metrics[rule].metrics
     if value.metric not in metrics:
         raise KeyError(f"the run has no {value.metric}, it has {', '.join(sorted(metrics))}")
-    return value.factor * metrics[value.metric]
+    number = metrics[value.metric]
+    if not math.isfinite(number):
+        raise KeyError(f"{value.metric} is {number}")
+    return value.factor * number
 
 
 def _of_a_run(result: Result, metric: str) -> float:

@@ -10,12 +10,12 @@ from reattend.runs.result import Result
 from reattend.tables.aggregate import mean_over_columns, measure, relative_to
 from reattend.tables.cells import Cell
 from reattend.tables.claims import judge_claim, with_corrections
-from reattend.tables.evidence import Evidence, Measured, PlaceEvidence, Ranking
+from reattend.tables.evidence import ClaimEvidence, Evidence, Measured, PlaceEvidence, Ranking
 from reattend.tables.ranking import rank
 from reattend.tables.request import Request
 from reattend.tables.results import EXPORTED, Found, Results, load_results
 from reattend.tables.runs import table_runs
-from reattend.tables.table import Place, Published, Table, Value
+from reattend.tables.table import OF_A_DEVICE, Claim, Place, Published, Table, Value
 from reattend.tables.verdicts import LEAST_SEEDS, compare
 
 _NOT_COMPARABLE = "quick scale or stand-in data is never compared with published numbers"
@@ -32,7 +32,7 @@ def collect_evidence(request: Request) -> Evidence:
     measured, reasons = _measured(request, cells, found)
     places = {place: _place(request.table, place, measured, reasons, comparable) for place in _all_places(request)}
     claims = [
-        judge_claim(name, claim, measured.get(claim.left), measured.get(claim.right))
+        _judged(request.table, name, claim, measured)
         for name, claim in request.table.claims.items()
         if claim.left.row in request.rows and claim.right.row in request.rows and comparable
     ]
@@ -47,6 +47,17 @@ def collect_evidence(request: Request) -> Evidence:
         stamps=tuple(_stamps([run.result for runs in found.values() for run in runs])),
         damaged=results.damaged,
     )
+
+
+def _judged(table: Table, name: str, claim: Claim, measured: Mapping[Place, Measured]) -> ClaimEvidence:
+    left, right = measured.get(claim.left), measured.get(claim.right)
+    judged = judge_claim(name, claim, left, right)
+    devices = {run.result.device for side in (left, right) if side is not None for run in side.runs}
+    hardware = any(table.values[place.value].metric in OF_A_DEVICE for place in (claim.left, claim.right))
+    if hardware and len(devices) > 1:
+        why = f"measured on different devices: {', '.join(sorted(devices))}"
+        return dataclasses.replace(judged, p=None, p_against=None, verdict="not compared", more_seeds=None, why=why)
+    return judged
 
 
 def results_at_hand(cells: Sequence[Cell]) -> Results:

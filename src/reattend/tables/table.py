@@ -18,10 +18,11 @@ from reattend.errors import ReattendError, nearest
 Certainty = Literal["read", "unconfirmed"]
 
 # From a result file's number to the unit of a table.
-FACTORS = {"%": 100.0, "GB": 1e-9, "MB": 1e-6, "M": 1e-6, "GFLOP": 1e-9, "TFLOP": 1e-12}
+FACTORS = {"%": 100.0, "GB": 1e-9, "MB": 1e-6, "M": 1e-6, "GFLOP": 1e-9, "TFLOP": 1e-12, "s/1K steps": 1000.0}
 
 # Figures of a whole run; any other metric is one of `result.json`'s, such as "test/accuracy".
-OF_A_RUN = ("parameters", "flops", "training_flops", "peak_memory", "seconds", "seconds_per_step", "steps_per_second")
+OF_A_DEVICE = ("peak_memory", "seconds", "seconds_per_step", "steps_per_second")
+OF_A_RUN = ("parameters", "flops", "training_flops", *OF_A_DEVICE)
 
 
 @dataclass(frozen=True)
@@ -230,6 +231,8 @@ def _contradictions(table: Table) -> Iterator[str]:
             yield from _unknown(f"{path}.value", at.value, table.values)
         if claim.at_least is None and claim.at_most is None:
             yield f"claims.{name}: it needs at_least, at_most or both"
+        elif claim.by == "ratio" and any(bound is not None and bound <= 0 for bound in (claim.at_least, claim.at_most)):
+            yield f"claims.{name}: the bounds of a ratio must be above 0"
         elif None not in (claim.at_least, claim.at_most) and claim.at_least >= claim.at_most:  # type: ignore[operator]
             yield f"claims.{name}: at_least must be smaller than at_most"
 

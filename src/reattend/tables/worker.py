@@ -8,9 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
-import gc
 import os
-import platform
 import signal
 import sys
 import threading
@@ -67,7 +65,6 @@ def _do(work: Work) -> bool:
     # Imported here: a worker that finds everything done never loads torch.
     from reattend.train.run import run
 
-    _forget_peaks()
     try:
         with _output_to(work.folder / LOG):
             run(work.config, work.overrides)
@@ -103,21 +100,6 @@ def _output_to(path: Path) -> Iterator[None]:
         except Exception:
             traceback.print_exc(file=log)
             raise
-
-
-def _forget_peaks() -> None:
-    """Lets the peak memory that the next run reports be its own, not that of the runs before it in this process."""
-    gc.collect()
-    if "torch" in sys.modules:
-        import torch
-
-        if torch.cuda.is_available() and torch.cuda.is_initialized():
-            torch.cuda.empty_cache()
-            torch.cuda.reset_peak_memory_stats()
-    if platform.libc_ver()[0] == "glibc":
-        ctypes.CDLL(None).malloc_trim(0)
-    with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")  # Linux: the peak begins anew from what is held now
 
 
 @contextlib.contextmanager

@@ -28,7 +28,7 @@ from reattend.runs.result import Result, unfinished, write_result
 from reattend.runs.status import mark
 from reattend.seeding import derive
 from reattend.tasks.supervised import SupervisedTask
-from reattend.train.devices import accelerator, prepare_cpu
+from reattend.train.devices import accelerator, forget_peaks, prepare_cpu
 from reattend.train.fit import Trained, fit
 
 CONFIGURATION = "config.json"
@@ -114,6 +114,7 @@ def execute(planned: Plan, leader: bool = True) -> None:
         ReattendError: the folder is claimed, a file in it is not usable, training is not finite, the disk is full.
     """
     config, folder = planned.config, planned.folder
+    forget_peaks()
     prepare_cpu(config.trainer)
     device = accelerator(config.trainer)
     if not leader:
