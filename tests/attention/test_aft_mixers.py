@@ -301,3 +301,20 @@ def test_causal_simple_is_rwkv_without_decay_and_bonus() -> None:
     decay, bonus = torch.full((8,), -math.inf, dtype=torch.float64), torch.zeros(8, dtype=torch.float64)
     wanted, _ = modeling.rwkv_linear_attention_cpu(decay, bonus, key, value)
     assert torch.allclose(mixer.average(key, value)[0], wanted.double(), atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [AFTSimple, AFTFull, AFTLocal])
+def test_three_products_are_one_product_in_parts_and_hooks_are_never_missed(
+    kind: type[AFTMixer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    mixer = kind(MixerSpec(8, 2, 11)).double()
+    x = torch.randn(2, 11, 8, dtype=torch.float64)
+    apart = split_losses(mixer(x))[0]
+    seen = []
+    handle = mixer.qkv.register_forward_hook(lambda *call: seen.append(call))
+    torch.testing.assert_close(split_losses(mixer(x))[0], apart)
+    assert len(seen) == 1
+    handle.remove()
+    monkeypatch.setattr("reattend.attention.aft.mixer.NARROW", 0)
+    torch.testing.assert_close(split_losses(mixer(x))[0], apart)
