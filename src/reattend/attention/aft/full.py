@@ -10,7 +10,6 @@ from torch import Tensor
 from reattend.attention.aft.bias import PositionBias, bias_problems, mean_entropy, shared_bias_flops
 from reattend.attention.aft.mixer import MAP_REASON, AFTMixer, QueryActivation, average_of, unseen
 from reattend.attention.contract import Capabilities, Losses, MixerSpec, State
-from reattend.attention.lookup import option_problems
 from reattend.attention.ops.shared_bias_average import shared_bias_average
 
 
@@ -77,8 +76,7 @@ class AFTFull(AFTMixer):
 
     @classmethod
     def problems(cls, spec: MixerSpec, **options: Any) -> list[str]:
-        found = option_problems(cls.__name__, cls, options)
-        return found or super().problems(spec, **options) + bias_problems(options)
+        return super().problems(spec, **options) + bias_problems(options)
 
     def average(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         return shared_bias_average(self._bias(key.shape[1]).to(key.dtype), key, value, self.spec.causal)

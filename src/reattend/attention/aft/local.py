@@ -11,7 +11,6 @@ from torch import Tensor
 from reattend.attention.aft.bias import PositionBias, bias_problems, mean_entropy, shared_bias_flops
 from reattend.attention.aft.mixer import MAP_REASON, AFTMixer, QueryActivation, average_of, unseen
 from reattend.attention.contract import Capabilities, Losses, MixerSpec, State
-from reattend.attention.lookup import option_problems
 from reattend.attention.ops.merged_averages import merge
 from reattend.attention.ops.overall_average import overall_average
 from reattend.attention.ops.running_average import running_average
@@ -105,9 +104,7 @@ class AFTLocal(AFTMixer):
 
     @classmethod
     def problems(cls, spec: MixerSpec, **options: Any) -> list[str]:
-        found = option_problems(cls.__name__, cls, options)
-        if found:
-            return found
+        found: list[str] = []
         window = options.get("window")
         if window is not None and window < 0:
             found.append(f"window={window} must not be negative")

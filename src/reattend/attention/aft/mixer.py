@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from reattend.attention.contract import Losses, Mixer, MixerSpec, State, check_decodes, check_mask
-from reattend.attention.lookup import option_problems
 from reattend.attention.ops.tile_average import spread
 
 QueryActivation = Literal["sigmoid", "tanh", "relu", "softplus", "identity", "none"]
@@ -91,10 +90,6 @@ class AFTMixer(Mixer):
         for layer in (self.qkv, self.proj):
             if isinstance(layer, nn.Linear) and qkv_bias:
                 nn.init.zeros_(layer.bias)
-
-    @classmethod
-    def problems(cls, spec: MixerSpec, **options: Any) -> list[str]:
-        return option_problems(cls.__name__, cls, options) or super().problems(spec, **options)
 
     @abstractmethod
     def average(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
