@@ -122,7 +122,7 @@ def test_all_problems_are_found_in_one_pass_with_their_paths() -> None:
         ("x", list[int], "a.b: expected list of int, found 'x'"),
         ("abc", Sequence[str], "a.b: expected list of str, found 'abc'"),
         ([1], Mapping[str, int], "a.b: expected a mapping, found [1]"),
-        (1, Inner, "a.b: expected a mapping, found 1"),
+        (1, Inner, "a.b: expected a mapping {lr: ...}, found 1"),
         ([1.5], int | list[int] | None, "a.b[0]: expected int, found 1.5"),
         (2.5, int | list[int] | None, "a.b: expected int or list of int, found 2.5"),
         ({"name": 3}, str | Kernel, "a.b.name: expected str, found 3"),

@@ -61,6 +61,8 @@ def test_layers_by_index_pass() -> None:
         ("attention=choice(bn,bnn)", "attention=bnn: attention has no member 'bnn'."),
         ("attention=null", "attention=null: attention has no member 'null'."),
         ("task=japanese_vowels", "task has no member 'japanese_vowels'. Did you mean 'uea/japanese_vowels'?"),
+        ("seed=0,x", "seed: expected int, found 'x'"),
+        ("recipe.optimizer.lr=choice(0.1,slow)", "recipe.optimizer.lr: expected float, found 'slow'"),
         ("search=seedz", "search=seedz: search has no member 'seedz'. Did you mean 'seeds'?"),
         ("beta.vlaue=0.3", "beta.vlaue=0.3: beta has no key 'vlaue'. Did you mean 'value'?"),
         ("recipe.optimizer.lrr=1", "recipe.optimizer.lrr=1: recipe.optimizer has no key 'lrr'. Did you mean 'lr'?"),

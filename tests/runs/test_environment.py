@@ -64,16 +64,23 @@ def test_a_commit_and_changes(repository: Path) -> None:
     assert (git(file.parent) or {})["diff_sha256"] != changed["diff_sha256"]
 
 
-def test_new_code_files_count(repository: Path) -> None:
-    (repository / "a.py").write_text("x = 1\n")
-    commit(repository)
-    (repository / "new mixer.py").write_text("y = 1\n")
-    before = git(repository)
-    (repository / "new mixer.py").write_text("y = 2\n")
-    after = git(repository)
+@pytest.mark.parametrize("name", ["src/new file.py", "configs/beta/mine.yaml", "my_attention.py"])
+def test_new_files_count_where_a_run_uses_them(repository: Path, name: str) -> None:
+    (repository / "src").mkdir()
+    (repository / "src" / "a.py").write_text("x = 1\n")
+    head = commit(repository)
+    for unused in ("notes.py", "my_table.yaml", "src/data.bin"):
+        (repository / unused).write_text("z")
+    own = [repository / "my_attention.py", repository.parent / "elsewhere.py"]
+    assert commit_label(git(repository / "src", own)) == head
+    (repository / name).parent.mkdir(parents=True, exist_ok=True)
+    (repository / name).write_text("y = 1\n")
+    before = git(repository / "src", own)
+    (repository / name).write_text("y = 2\n")
+    after = git(repository / "src", own)
     assert before is not None
     assert after is not None
-    assert before["dirty"]
+    assert commit_label(before) == f"{head}+changes"
     assert before["diff_sha256"] != after["diff_sha256"]
 
 

@@ -15,12 +15,14 @@ from reattend.runs.clean import removable, remove
 from reattend.runs.command import main
 from reattend.runs.diff import diff_runs
 from reattend.runs.exchange import export_runs, import_runs
+from reattend.runs.files import write_json
 from reattend.runs.lease import Lease
 from reattend.runs.metrics import MetricsFile
 from reattend.runs.result import Result, read_result
 from reattend.runs.status import mark
 from reattend.tables.cells import compose_cell
 from reattend.tables.results import load_results
+from reattend.tables.runs import table_runs
 from tests.tables.finished import TASK, finished
 
 
@@ -57,12 +59,36 @@ def test_every_run_is_listed_with_its_state(tmp_path: Path, capsys: pytest.Captu
     assert next(run_entries(tmp_path / "runs")).state == "interrupted"
     with Lease.claim(folder):
         assert next(run_entries(tmp_path / "runs")).state == "running"
-    (folder / "status.json").write_text("{")
-    assert next(run_entries(tmp_path / "runs")).state == "damaged"
     assert main(["status", f"outputs={tmp_path}"]) == 0
     shown = capsys.readouterr().out
     assert "accuracy 0.98" in shown
-    assert "2 runs: 1 damaged, 1 done" in shown
+    assert "2 runs: 1 interrupted, 1 done" in shown
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("result.json", None), ("result.json", "{"), ("result.json", "[1]"), ("status.json", "{}")]
+)
+def test_a_missing_or_damaged_file_is_told_alike_by_status_and_by_tables(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, content: str | None
+) -> None:
+    folder = done(tmp_path)
+    if name == "status.json":
+        (folder / "result.json").unlink()
+    (folder / name).unlink(missing_ok=True)
+    if content is not None:
+        (folder / name).write_text(content)
+    cell = compose_cell("softmax", "x", (TASK, "attention=softmax", f"outputs={tmp_path}"))
+    (run,) = table_runs([cell], [0], load_results([tmp_path / "runs"]))
+    assert main(["status", f"outputs={tmp_path}"]) == 0
+    shown = capsys.readouterr().out
+    assert "1 runs: 1 interrupted" in shown
+    assert run.state == "interrupted"
+    assert f"interrupted: {folder.relative_to(tmp_path / 'runs')}: {run.reason}" in shown
+    assert str(folder / name) in run.reason
+    assert ("delete it" in run.reason) == (name == "status.json")
+    assert "start the run again" in run.reason
+    age(folder, 9)
+    assert not removable(list(run_entries(tmp_path / "runs")), tmp_path)
 
 
 def test_only_what_is_confirmed_goes_and_never_a_result(tmp_path: Path) -> None:
@@ -83,13 +109,29 @@ def test_only_what_is_confirmed_goes_and_never_a_result(tmp_path: Path) -> None:
 
 def test_a_fresh_failure_and_a_claimed_folder_stay(tmp_path: Path) -> None:
     folder = begun(tmp_path, ValueError("a bad value"))
-    assert not removable(list(run_entries(tmp_path / "runs")))
+    launches = tmp_path / "launches"
+    assert not removable(list(run_entries(tmp_path / "runs")), launches)
     age(folder, 2)
-    (found,) = removable(list(run_entries(tmp_path / "runs")))
+    (found,) = removable(list(run_entries(tmp_path / "runs")), launches)
     with Lease.claim(folder):
         assert remove(found) == 0
-        assert not removable(list(run_entries(tmp_path / "runs")))
+        assert not removable(list(run_entries(tmp_path / "runs")), launches)
     assert folder.exists()
+
+
+def test_what_was_set_aside_and_old_launches_can_go(tmp_path: Path) -> None:
+    folder, launches = done(tmp_path), tmp_path / "launches"
+    (folder / "result.json.damaged-20260101T000000").write_text("{")
+    for name, runs in (("old", [folder]), ("new", [])):
+        write_json(launches / name / "worklist.json", [{"folder": str(run)} for run in runs])
+    age(launches / "old", 8)
+    with Lease.claim(folder):
+        assert "launches" not in {what.kind for what in removable([], launches)}
+    assert main(["clean", f"outputs={tmp_path}", "confirm=set_aside,launches"]) == 0
+    assert [path.name for path in launches.iterdir()] == ["new"]
+    assert not list(folder.glob("*.damaged-*"))
+    assert (folder / "result.json").exists()
+    assert (folder / "last.ckpt").exists()
 
 
 def test_a_difference_is_told_with_what_makes_it(tmp_path: Path) -> None:
@@ -116,7 +158,7 @@ def test_runs_travel_and_still_belong_to_their_cells(tmp_path: Path) -> None:
     taken = import_runs(tmp_path / "sent", tmp_path / "there" / "runs")
     assert (len(taken.new), taken.refused) == (1, [])
     cell = compose_cell("softmax", "x", (TASK, "attention=softmax"))
-    (found,) = load_results([tmp_path / "there" / "runs"]).of(cell)
+    ((found,), _) = load_results([tmp_path / "there" / "runs"]).of(cell)
     assert found.result.metrics == read_result(original).metrics
     assert found.folder.relative_to(tmp_path / "there") == original.relative_to(tmp_path / "here")
     again = import_runs(tmp_path / "sent", tmp_path / "there" / "runs")
@@ -168,6 +210,8 @@ def test_a_run_is_found_by_folder_or_first_digits(tmp_path: Path) -> None:
         (["import", "from=nowhere"], "no exported runs"),
         (["clean", "confirm=checkpoint"], "checkpoints"),
         (["status", "outputs=nowhere"], "no runs"),
+        (["status", "state=fialed"], "Did you mean 'failed'? There are: done, running"),
+        (["status", "attention=sofmax"], "Did you mean 'softmax'?"),
     ],
 )
 def test_mistakes_are_told(

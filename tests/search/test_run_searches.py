@@ -141,4 +141,7 @@ def test_real_runs_are_searched_and_the_best_is_trained_from_its_file(
     assert sorted(values) == sorted(trial.value or 0.0 for trial in best.history)
     assert best.value == max(values)
     assert f"python train.py -m search=seeds best={path}" in shown
+    assert shown.count("Next, five seeds") == 1
+    assert "test/" not in shown
+    assert shown.count("bn on uea/japanese_vowels, seed 0: val/accuracy ") == 3
     assert "This run is finished" in train(f"best={path}", f"outputs={tmp_path}")

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from reattend.config import compose, read, to_dict
@@ -59,15 +59,22 @@ class Launches:
 
     def start(self, kind: str = "local", retries: int = 2, **options: object) -> subprocess.Popen[str]:
         """Starts one; options in capitals are environment variables, the others the launcher's."""
-        variables = {name: str(value) for name, value in options.items() if name.isupper()}
+        variables = {name: value for name, value in options.items() if name.isupper()}
         launcher = {"name": kind, "kind": kind} | {n: value for n, value in options.items() if not n.isupper()}
-        paths = os.pathsep.join([str(FAKE), str(ROOT / "src")])
         arguments = [str(self.worklist), json.dumps(launcher), str(self.outputs / "launches"), str(retries)]
+        return self._python(["-c", COMMAND, *arguments], variables)
+
+    def command(self, *arguments: str, **variables: object) -> subprocess.Popen[str]:
+        """Starts scripts/reproduce.py."""
+        return self._python([str(ROOT / "scripts" / "reproduce.py"), *arguments], variables)
+
+    def _python(self, arguments: Sequence[str], variables: Mapping[str, object]) -> subprocess.Popen[str]:
+        paths = os.pathsep.join([str(FAKE), str(ROOT / "src")])
         return subprocess.Popen(
-            [sys.executable, "-c", COMMAND, *arguments],
+            [sys.executable, *arguments],
             env=os.environ
             | {"PYTHONPATH": paths, "FAKE_LOG": str(self.log), "FAKE_LIST": str(self.worklist), "OMP_NUM_THREADS": "1"}
-            | variables,
+            | {name: str(value) for name, value in variables.items()},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -117,7 +124,7 @@ def ended(process: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
 
 def wait_for(condition: Callable[[], object], process: subprocess.Popen[str] | None = None) -> None:
     """Until `condition()` holds; while `process` goes on."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not condition():
         assert process is None or process.poll() is None, ended(process)
         assert time.monotonic() < deadline, "it never came to that"

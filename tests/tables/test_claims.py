@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
+from typing import Literal, cast
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from scipy import stats
 
 from reattend.tables.claims import judge_claim, with_corrections
 from reattend.tables.evidence import ClaimEvidence, Measured
+from reattend.tables.results import Found
 from reattend.tables.table import Claim, Place
 from tests.tables.examples import measured
 
@@ -24,6 +27,11 @@ CLAIM = Claim(
 HIGH, LOW = [72.1, 72.4, 71.9, 72.6], [70.0, 70.3, 70.2]
 
 
+def run_of(fingerprint: str) -> Found:
+    """A run of which only the identity counts."""
+    return cast(Found, SimpleNamespace(result=SimpleNamespace(fingerprint=fingerprint)))
+
+
 def verdict(claim: Claim, left: Measured | None, right: Measured | None) -> ClaimEvidence:
     return with_corrections([judge_claim("c", claim, left, right)])[0]
 
@@ -32,7 +40,7 @@ def test_a_difference_is_tested_by_welch_against_the_claims_own_margin() -> None
     found = judge_claim("c", CLAIM, measured(*HIGH), measured(*LOW))
     expected = stats.ttest_ind(np.array(HIGH) - 1.0, LOW, equal_var=False, alternative="greater")
     assert found.p == pytest.approx(expected.pvalue)
-    interval = stats.ttest_ind(HIGH, LOW, equal_var=False).confidence_interval(0.95)
+    interval = stats.ttest_ind(HIGH, LOW, equal_var=False).confidence_interval(0.9)
     assert found.interval == pytest.approx((interval.low, interval.high))
     assert found.effect == pytest.approx(np.mean(HIGH) - np.mean(LOW))
 
@@ -57,6 +65,85 @@ def test_two_bounds_are_an_equivalence() -> None:
     assert verdict(claim, measured(70.0, 70.1, 69.9), measured(70.0, 70.05, 70.0)).verdict == "supported"
     assert verdict(claim, measured(*HIGH), measured(*LOW)).verdict == "contradicted"
     assert verdict(claim, measured(69.0, 70.0, 71.0), measured(69.0, 70.0, 71.0)).verdict == "undecided"
+
+
+@pytest.mark.parametrize("others", [0, 11])
+@pytest.mark.parametrize(
+    ("difference", "low", "high", "wanted"),
+    [(1.0, 0.0, None, "supported"), (0.6, -2.0, 2.0, "supported"), (-1.0, 0.0, None, "contradicted")],
+)
+def test_further_seeds_decide_four_times_in_five_among_other_claims(
+    others: int, difference: float, low: float, high: float | None, wanted: str
+) -> None:
+    """The others are further undecided claims, for which Holm's correction leaves this one less."""
+    claim = dataclasses.replace(CLAIM, at_least=low, at_most=high)
+    spread = np.array([-1.0, 0.0, 1.0])
+    undecided = judge_claim("c", claim, measured(*(70.0 + difference + spread)), measured(*(70.0 + spread)))
+    vague = [
+        dataclasses.replace(undecided, name=f"other {i}", p=0.5 + i / 100, p_against=0.5 + i / 100)
+        for i in range(others)
+    ]
+    advised = with_corrections([undecided, *vague])[0]
+    assert advised.verdict == "undecided"
+    assert advised.more_seeds is not None
+    rng, count, decided = np.random.default_rng(others), 3 + advised.more_seeds, 0
+    for _ in range(150):
+        left, right = rng.normal(70.0 + difference, 1.0, count), rng.normal(70.0, 1.0, count)
+        again = judge_claim("c", claim, measured(*left), measured(*right))
+        p = again.p if wanted == "supported" else again.p_against
+        assert p is not None
+        decided += p * (others + 1) < 0.05
+    assert 0.7 < decided / 150 < 0.9
+
+
+def test_claims_that_are_decided_leave_more_to_the_others() -> None:
+    weak = [judge_claim(f"w{i}", CLAIM, measured(71.0, 72.0, 73.0), measured(69.0, 70.0, 71.0)) for i in range(2)]
+    sure = [judge_claim(f"s{i}", CLAIM, measured(90.0, 90.1, 90.2), measured(70.0, 70.1, 70.2)) for i in range(10)]
+    alone, among = (with_corrections(claims)[0].more_seeds for claims in (weak, [*weak, *sure]))
+    assert alone is not None
+    assert alone == among
+
+
+def test_seeds_that_all_agree_on_the_bound_decide_nothing_however_many() -> None:
+    found = verdict(CLAIM, measured(71.0, 71.0, 71.0), measured(70.0, 70.0, 70.0))
+    assert (found.verdict, found.more_seeds) == ("undecided", None)
+    assert found.why == "all seeds agree, and the effect is the claim's bound"
+
+
+def test_an_unconfirmed_claim_is_not_judged_and_takes_no_part_in_the_correction() -> None:
+    unconfirmed = judge_claim("u", dataclasses.replace(CLAIM, certainty="unconfirmed"), measured(*HIGH), measured(*LOW))
+    alone = judge_claim("c", CLAIM, measured(*HIGH), measured(*LOW))
+    found = with_corrections([unconfirmed, alone])
+    assert (found[0].verdict, found[0].why) == ("not compared", "the claim is unconfirmed")
+    assert found[0].interval is None
+    assert found[1].adjusted_p == alone.p
+
+
+@pytest.mark.parametrize("by", ["difference", "ratio"])
+def test_two_values_of_the_same_runs_are_tested_as_pairs(by: Literal["difference", "ratio"]) -> None:
+    """The seeds scatter by far more than the two values of one run differ."""
+    runs = [run_of(str(seed)) for seed in range(4)]
+    right = np.array([70.0, 75.0, 80.0, 85.0])
+    left = right + np.array([0.3, 0.2, 0.35, 0.25])
+    claim = dataclasses.replace(CLAIM, by=by, at_least=0.0 if by == "difference" else 1.0)
+    one, other = (Measured(dict(enumerate(numbers.tolist())), tuple(runs)) for numbers in (left, right))
+    found = judge_claim("c", claim, one, other)
+    scale = np.log if by == "ratio" else np.asarray
+    test = stats.ttest_rel(scale(left), scale(right), alternative="greater")
+    assert found.p == pytest.approx(test.pvalue)
+    assert with_corrections([found])[0].verdict == "supported"
+    ends = stats.ttest_rel(scale(left), scale(right)).confidence_interval(0.9)
+    back = np.exp if by == "ratio" else np.asarray
+    assert found.interval == pytest.approx((float(back(ends.low)), float(back(ends.high))))
+    apart = Measured(other.by_seed, tuple(run_of(f"other {seed}") for seed in range(4)))
+    assert with_corrections([judge_claim("c", claim, one, apart)])[0].verdict == "undecided"
+
+
+def test_pairs_need_three_seeds_in_common() -> None:
+    runs = [run_of(str(seed)) for seed in range(5)]
+    left = Measured({0: 1.0, 1: 2.0, 2: 3.0}, tuple(runs[:3]))
+    right = Measured({1: 1.0, 2: 2.0, 3: 3.0}, tuple(runs[1:4]))
+    assert judge_claim("c", CLAIM, left, right).why == "both sides have 2 of at least 3 seeds in common"
 
 
 def test_a_ratio_is_one_of_means() -> None:

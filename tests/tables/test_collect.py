@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 from pathlib import Path
 
 import pytest
 
+from reattend.config.schema import RunConfig
 from reattend.errors import ReattendError
+from reattend.runs.identity import fingerprint
+from reattend.runs.result import Result, write_result
+from reattend.tables.aggregate import mean_over_columns
+from reattend.tables.cells import compose_cell
 from reattend.tables.collect import collect_evidence
 from reattend.tables.evidence import Evidence
 from reattend.tables.request import read_request
+from reattend.tables.results import load_results
 from reattend.tables.table import Place
-from tests.tables.finished import finished
+from tests.tables.finished import TASK, finished
 
 TABLE = """
 title: Two rows
@@ -95,8 +103,8 @@ def test_hardware_figures_are_compared_as_ratios_on_one_device(table: Path) -> N
     ratio = found.places[Place("bn", "Vowels", "memory")]
     assert ratio.measured is not None
     assert ratio.measured.mean == pytest.approx(2.0)
-    assert ratio.compared is not None
-    assert ratio.compared[0].mean == pytest.approx(0.5)
+    assert ratio.compared == pytest.approx((0.5, 0.5))
+    assert ratio.effect == pytest.approx(1.0)
     assert ratio.verdict == "reproduced"
     assert found.places[Place("softmax", "Vowels", "memory")].why == "the others are divided by it"
 
@@ -150,6 +158,7 @@ def test_the_strict_protocol_takes_the_epoch_that_validation_chose(table: Path) 
     assert measured is not None
     assert len(measured.by_seed) == 3
     assert not any("upper bounds" in stamp for stamp in found.stamps)
+    assert any(stamp.startswith("protocol=strict: ") for stamp in found.stamps)
 
 
 def test_mixed_commits_are_flagged(table: Path) -> None:
@@ -189,6 +198,7 @@ def test_a_number_that_is_not_finite_is_named_and_left_out(table: Path) -> None:
     place = evidence(table).places[Place("softmax", "Vowels", "accuracy")]
     assert place.measured is not None
     assert sorted(place.measured.by_seed) == [0, 1]
+    assert place.left_out == "seed 2: test/accuracy is nan"
 
 
 def test_a_claim_on_hardware_is_not_judged_across_devices(table: Path) -> None:
@@ -213,3 +223,66 @@ def test_a_ratio_has_bounds_above_zero(table: Path) -> None:
     table.write_text(table.read_text().replace("at_least: 0.0", "by: ratio\n    at_least: 0.0"))
     with pytest.raises(ReattendError, match="above 0"):
         evidence(table)
+
+
+def of_other_data(found: Result, checksum: str) -> None:
+    """Gives the run the identity that it has on data of that checksum."""
+    (folder,) = Path(found.config["outputs"]).rglob(f"*{found.fingerprint}")
+    name = fingerprint(found.config, checksum, {})
+    new = folder.with_name(f"s{found.seed}-{name}")
+    folder.rename(new)
+    write_result(new, dataclasses.replace(found, fingerprint=name, data_checksums={"train and test": checksum}))
+
+
+def test_runs_on_other_data_are_left_out_and_named(table: Path) -> None:
+    for row in ("softmax", "bn"):
+        for seed in (0, 1, 2):
+            of_other_data(finished(table.parent, 0.5, seed, f"attention={row}"), "deadbeef" * 8)
+    runs(table, "attention=softmax", count=2)
+    found = evidence(table)
+    told = "3 runs on other data (checksum deadbeefdead) left out"
+    absent = found.places[Place("bn", "Vowels", "accuracy")]
+    assert (absent.measured, absent.why) == (None, f"no finished run; {told}")
+    place = found.places[Place("softmax", "Vowels", "accuracy")]
+    assert place.measured is not None
+    assert place.measured.by_seed == pytest.approx({0: 97.9, 1: 98.0})
+    assert (place.why, place.left_out) == ("2 of at least 3 seeds", told)
+    assert "6 runs on other data (checksum deadbeefdead) left out" in found.stamps
+    assert len(found.found) == 2
+
+
+def test_without_the_data_the_newest_runs_data_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for checksum, age in (("b" * 64, 10), ("a" * 64, 20)):
+        for seed in (0, 1):
+            of_other_data(finished(tmp_path, 0.9, seed), checksum)
+        for path in tmp_path.rglob("result.json"):
+            if checksum in path.read_text():
+                os.utime(path, (1e9 - age, 1e9 - age))
+
+    def absent(config: RunConfig) -> str:
+        raise ReattendError("not on this machine")
+
+    monkeypatch.setattr("reattend.tables.results.data_checksum", absent)
+    same, others = load_results([tmp_path]).of(compose_cell("softmax", "Vowels", (TASK,)))
+    assert [(run.result.seed, run.checksum) for run in same] == [(0, "b" * 64), (1, "b" * 64)]
+    assert [(run.result.seed, run.checksum) for run in others] == [(0, "a" * 64), (1, "a" * 64)]
+
+
+def test_a_mean_over_columns_names_what_it_drops_and_what_it_lacks(table: Path) -> None:
+    text = table.read_text().replace(
+        "mean: Average", "  Other: {overrides: [task=uea/japanese_vowels, recipe.epochs=7]}\nmean: Average"
+    )
+    table.write_text(text.replace("left: {row: bn, column: Vowels", "left: {row: bn, column: Average"))
+    runs(table, "attention=softmax", count=3)
+    runs(table, "attention=softmax", "recipe.epochs=7", count=2)
+    runs(table, "attention=bn", count=1)
+    found = evidence(table)
+    mean = found.places[Place("softmax", "Average", "accuracy")]
+    assert mean.measured is not None
+    assert sorted(mean.measured.by_seed) == [0, 1]
+    assert mean.left_out == "the mean leaves out seed 2, not in Other"
+    (claim,) = found.claims
+    assert claim.why == "bn on Average: a mean over all 2 columns, of which 1 has no number: Other"
+    cells = {place: known.measured for place, known in found.places.items() if known.measured}
+    _, why = mean_over_columns(found.request.table, "softmax", "accuracy", cells, ["Vowels"])
+    assert why == "a mean over all 2 columns, of which 1 is not on this page"

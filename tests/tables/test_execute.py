@@ -134,13 +134,30 @@ def test_blocked_cells_are_named_once_for_each_reason_and_the_rest_runs(
     table: Path, launched: Launched, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table.write_text(
-        TABLE + "  Missing: {overrides: [task=uea/not_there]}\n  Far: {overrides: [task=uea/heartbeat, data=real]}\n"
+        TABLE + "  Missing: {overrides: [task=uea/heartbeat]}\n"
+        "  Far: {overrides: [task=uea/folder, task.dataset=Heartbeat, data=real]}\n"
     )
     outcome = execute(read_request([f"table={table}", "rows=softmax", f"data.root={table.parent}"]))
     out = capsys.readouterr().out
-    assert "Blocked: softmax Missing: task=uea/not_there does not exist yet\n" in out
-    assert "Blocked: softmax Far: " in out
+    assert "Blocked: softmax on Missing: task=uea/heartbeat does not exist yet\n" in out
+    assert "Blocked: softmax on Far: The data set Heartbeat is not on this machine" in out
     assert outcome.lines == ["2 of 6 runs done, 4 blocked."]
+
+
+def test_a_metric_that_no_run_will_have_is_told_before_anything_starts(
+    table: Path, launched: Launched, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table.write_text(TABLE.replace("metric: test/accuracy", "metric: test/acuracy"))
+    with pytest.raises(
+        ReattendError, match=r"values.accuracy.metric: no run here has test/acuracy\. Did you mean 'test/a"
+    ):
+        execute(read_request([f"table={table}"]))
+    assert not launched
+    two = "values: {acc: {metric: test/accuracy, better: higher}, bpc: {metric: test/bits_per_char, better: lower}}"
+    table.write_text("\n".join(two if line.startswith("values") else line for line in TABLE.splitlines()))
+    execute(read_request([f"table={table}", "seeds=1"]))
+    assert "Note: values.bpc.metric: no run here has test/bits_per_char." in capsys.readouterr().out
+    assert launched
 
 
 def test_repeating_a_whole_table_is_refused(table: Path, launched: Launched) -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from reattend.runs.catalogue import state_of
 from reattend.runs.lease import Lease
 from reattend.runs.result import FILE
 from reattend.tables.reproduce import main
-from reattend.tables.worklist import Work, failures
+from reattend.tables.worklist import Work, failures, is_done
 from tests.tables.launch import Launches, ended, is_gone, kill, wait_for, works
 
 HUNDRED = """
@@ -130,6 +131,24 @@ def test_a_run_that_kills_its_process_is_given_up_too(launches: Launches) -> Non
     assert "its process ended with signal SIGKILL; out of memory, or killed" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("kind", "moment"),
+    [
+        ("processes", "half"),
+        pytest.param("local", "half", marks=pytest.mark.slow),
+        pytest.param("processes", "renamed", marks=pytest.mark.slow),
+    ],
+)
+def test_killed_while_it_writes_its_result_a_run_loses_nothing(launches: Launches, kind: str, moment: str) -> None:
+    while (done := launches.run(kind, workers=1, FAKE_CUT=f"bn {moment}")).returncode == -signal.SIGKILL:
+        assert not [path for path in launches.results if not is_done(path.parent)]
+    assert done.returncode == 0, done.stderr
+    assert len(launches.results) == 6
+    assert [state_of(work.folder)[0] for work in launches.works] == ["done"] * 6
+    assert sorted(launches.times("start").values()) == ([1, 1, 1, 1, 2, 2] if moment == "half" else [1] * 6)
+    assert not list(launches.outputs.rglob("*.tmp"))
+
+
 def test_a_run_of_a_living_process_is_left_alone_and_waited_for(launches: Launches) -> None:
     folder = launches.works[0].folder
     with Lease.claim(folder):
@@ -205,6 +224,28 @@ def test_a_hundred_runs_planned_run_with_kills_and_reported_lose_nothing(
     assert "100 of 100 runs done." in capsys.readouterr().out
     (page,) = Path("out").glob("reports/**/report.md")
     assert page.read_text().count("50.00 ± 0.00 (25)") >= 4
+
+
+@pytest.mark.slow
+def test_tables_that_share_cells_and_are_edited_in_mid_sweep_run_each_run_once(tmp_path: Path) -> None:
+    rows = "  softmax: {overrides: [attention=softmax]}\n  bn: {overrides: [attention=bn]}\n"
+    table = HUNDRED[: HUNDRED.index("  softmax")].replace("25", "2") + rows + HUNDRED[HUNDRED.index("columns") :]
+    (tmp_path / "a.yaml").write_text(table)
+    (tmp_path / "b.yaml").write_text(table.replace("bn", "sh").replace("softmax:", "same:"))
+    launches = Launches(tmp_path, works(Path("out"), ["softmax", "bn", "sh", "primal"], 2))
+    both = [launches.command(f"table={name}.yaml", "outputs=out", "report=false", FAKE_STEPS=50) for name in "ab"]
+    wait_for(lambda: launches.noted("start"))
+    (tmp_path / "a.yaml").write_text(table.replace("bn", "primal"))
+    for process in both:
+        done = ended(process)
+        assert done.returncode == 0, done.stderr
+        assert "4 of 4 runs done." in done.stdout
+    assert {path.parents[2].name for path in launches.results} == {"softmax", "bn", "sh"}
+    assert len(launches.results) == 6
+    done = ended(launches.command("table=a.yaml", "outputs=out", "report=false"))
+    assert done.returncode == 0, done.stderr
+    assert len(launches.results) == 8
+    assert sorted(launches.times("end").values()) == [1] * 8
 
 
 def wait_for_ends(launches: Launches, more: int) -> None:

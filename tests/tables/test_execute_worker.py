@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from reattend.config.schema import LauncherConfig
+from reattend.errors import RunInterruptedError
 from reattend.runs.checkpoints import check_checkpoint
 from reattend.runs.lease import Lease
 from reattend.runs.metrics import MetricsFile
@@ -129,8 +130,11 @@ def test_the_view_has_what_runs_what_failed_and_the_time_left(tmp_path: Path) ->
         shown = console.export_text()
         assert "softmax Vowels seed 1" in shown
         assert "epoch 4/10  test/accuracy 0.7500" in shown
-    progress.look()
-    assert progress.count("running") == 0
+    summary = "2 of 5 done, 0 running, 1 failed, 1 blocked"
+    assert progress.look() == [f"softmax Vowels seed 1 interrupted: after epoch 4 of 10; it can go on  ({summary})"]
+    mark(second.folder, "failed", RunInterruptedError("stopped"))
+    assert progress.look() == []
+    assert Progress([second], 0, 0, 0).look() == []
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(40, "40 s"), (600, "10 min"), (12000, "3 h 20 min")])

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
 import torch
+from rich.console import Console
 
 from reattend.backbones import build_backbone
 from reattend.config import compose, read
 from reattend.efficiency.flops import count_flops
 from reattend.efficiency.model_cost import model_cost
 from reattend.tables import cell_cache
-from reattend.tables.plan import CPU, plan
-from reattend.tables.plan_page import show
+from reattend.tables.cells import Cell
+from reattend.tables.cost import RunCost
+from reattend.tables.plan import CPU, DEVICES, CellPlan, Plan, plan
+from reattend.tables.plan_page import blocks, show
 from reattend.tables.request import read_request
+from reattend.tables.runs import State, TableRun
 from reattend.train.execute import build_data
 from tests.tables.finished import TASK, finished
 
@@ -110,4 +115,28 @@ def test_a_plan_is_shown_with_commands_and_reasons(tmp_path: Path, capsys: pytes
     assert "bn_sh, JapaneseVowels" in shown
     assert "python train.py attention=bn_sh task=uea/japanese_vowels" in shown
     assert "softmax on Heartbeat, bn_sh on Heartbeat: task=uea/heartbeat does not exist yet" in shown
+    assert "a rough lower bound, from the stated peak: start, checkpoints and calls" in shown
     assert max(map(len, shown.split("Figures of a cell")[0].splitlines())) <= 130
+
+
+def test_no_figure_of_a_plan_is_cut_however_narrow_the_terminal_is() -> None:
+    request = read_request(["table=primal_dual/table1", "rows=softmax", "columns=JapaneseVowels"])
+    cost = RunCost(steps=1_234_567, parameters=98_765_432, flops=3 * 10**18, modules=9, memory=5 * 2**30, disk=2**20)
+    states: tuple[State, ...] = ("done", "interrupted", "failed", "to do")
+    cells = []
+    for row in ("softmax", "a_row_with_a_name_of_more_than_forty_letters_"):
+        runs = [TableRun(((row, "JapaneseVowels"),), 0, (), None, None, None, state) for state in states]
+        hours = {device: 12345.6 for device in DEVICES}
+        cells.append(CellPlan(Cell(row, "JapaneseVowels", (), None), cost, tuple(runs), hours))
+    made = Plan(request, tuple(cells), {})
+    told = ("1,234,567", "98,765,432", "3,000,000.0", "5.0 GiB", "1.0 MiB", "12,345.6", "parameters", "h V100")
+    for width in (40, 60, 80, 100, 130, 200):
+        shown = io.StringIO()
+        console = Console(width=width, file=shown)
+        for block in blocks(made, width):
+            console.print(block)
+        lines = shown.getvalue().splitlines()
+        assert max(map(len, lines)) <= width
+        for figure in told:
+            assert any(figure in line for line in lines), (width, figure)
+        assert "…" not in shown.getvalue()

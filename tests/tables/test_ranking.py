@@ -46,3 +46,21 @@ def test_too_few_rows_or_columns_are_not_ranked() -> None:
     few = {row: {column: x for column, x in means.items() if column in "vwxy"} for row, means in MEANS.items()}
     assert rank("accuracy", ACCURACY, list("abc"), few) is None
     assert rank("accuracy", ACCURACY, ["a"], {}) is None
+
+
+@pytest.mark.parametrize("place", [0, 1, 3])
+@pytest.mark.parametrize("never", [{}, None])
+def test_rows_without_a_run_are_left_out_wherever_they_stand(place: int, never: dict[str, float] | None) -> None:
+    rows = list("abc")
+    rows.insert(place, "never")
+    means = {row: found for row in rows if (found := MEANS.get(row, never)) is not None}
+    assert rank("accuracy", ACCURACY, rows, means) == rank("accuracy", ACCURACY, list("abc"), MEANS)
+
+
+@pytest.mark.filterwarnings("error")
+def test_equal_rows_share_their_rank_and_do_not_differ() -> None:
+    found = rank("accuracy", ACCURACY, list("abc"), {row: MEANS["a"] for row in "abc"})
+    assert found is not None
+    assert set(found.average_ranks.values()) == {2.0}
+    assert found.friedman_p == 1.0
+    assert set(found.nemenyi_p.values()) == {1.0}

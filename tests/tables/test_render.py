@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from reattend.tables.render.latex import escaped
+from reattend.tables.render.latex import _column_parts, _row_parts, escaped
 from reattend.tables.render.markdown import _text
 from reattend.tables.render.numbers import duration, interval, mean_and_spread, plain, probability, seeds, signed
+from reattend.tables.render.view import CellView, Grid, Head
 from tests.tables.examples import measured
 
 
@@ -52,3 +53,13 @@ def test_latex_prints_names_as_they_are(text: str, latex: str) -> None:
 
 def test_markdown_prints_names_as_they_are() -> None:
     assert _text("a|b <i> *x* _y_ `z`\nnext") == r"a\|b \<i\> \*x\* \_y\_ \`z\` next"
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (4, 2), (11, 11), (30, 13)])
+def test_a_wide_or_long_table_is_printed_in_parts_that_hold_each_cell_once(rows: int, columns: int) -> None:
+    cell = CellView("98.00 ± 0.10 (3)", "98.00", "", "", "+0.00 [−0.17, 0.17]", "reproduced")
+    heads = tuple(Head(f"Column {place}", "") for place in range(columns))
+    grid = Grid("accuracy", heads, tuple((Head(f"row {place}", ""), (cell,) * columns) for place in range(rows)), ())
+    for parts, count, most in ((_column_parts(grid), columns, 3), (_row_parts(grid), rows, 8)):
+        assert [place for part in parts for place in part] == list(range(count))
+        assert max(map(len, parts)) == min(count, most)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
+import json
 import re
 import shlex
 import shutil
@@ -14,10 +16,15 @@ import pytest
 
 from reattend.errors import ReattendError
 from reattend.runs.metrics import MetricsFile
+from reattend.runs.status import mark
+from reattend.search.best import Best, TrialRecord, write_best
 from reattend.tables.collect import collect_evidence
-from reattend.tables.render.provenance import reproduce_command
+from reattend.tables.render.commands import report_command, reproduce_command
+from reattend.tables.render.page import part
 from reattend.tables.report import OPTIONS, main, report_folder, write
-from reattend.tables.request import read_request
+from reattend.tables.request import KEYS, read_request
+from reattend.tables.table import Setting
+from reattend.tables.worklist import FAILURES
 from tests.tables.finished import finished
 
 TABLE = r"""
@@ -34,7 +41,7 @@ rows:
   sh: {overrides: [attention=sh]}
 columns:
   Vowels: {overrides: [task=uea/japanese_vowels]}
-  Later: {overrides: [task=uea/not_there]}
+  Later: {overrides: [task=uea/heartbeat]}
 mean: Average
 published:
   - {value: accuracy, certainty: read, source: page 1, numbers: {softmax: {Vowels: 98.0}}}
@@ -96,7 +103,7 @@ def test_each_number_stands_beside_the_published_one_with_difference_and_verdict
     told = visible(page)
     assert "98.00 ± 0.10 (3) paper 98.00 Δ +0.00 [−0.17, 0.17] ✓ reproduced" in told
     assert "98.00 ± 0.10 (3) paper 99.00 unconfirmed" in told
-    assert "2.00 ± 0.00 (3) paper 5.00 0.50× soft_max, paper 0.50× Δ +0.00 [0.00, 0.00] ✓ reproduced" in told
+    assert "2.00 ± 0.00 (3) paper 5.00 0.50× soft_max, paper 0.50× Δ 1.00× [1.00, 1.00] ✓ reproduced" in told
     assert "bn on Vowels: the published number is unconfirmed" in told
     assert "bn is above softmax bn, Vowels − soft_max, Vowels ≥ 0.00; page 1 (read)" in told
     assert "? undecided" in told
@@ -121,7 +128,7 @@ def test_missing_and_blocked_runs_are_named_with_the_command_that_fills_them(fol
     train = f"python train.py -m attention=sh task=uea/japanese_vowels outputs={folder} seed=0,1,2"
     assert train in told
     assert train in text(page, "report.md")
-    assert "task=uea/not_there does not exist yet" in told
+    assert "task=uea/heartbeat does not exist yet" in told
     assert f"python scripts/reproduce.py table={folder / 'two.yaml'} outputs={folder}" in told
 
 
@@ -152,7 +159,8 @@ def test_figures_are_drawn_and_what_is_not_is_said(page: Path) -> None:
         "accuracy: against time (mean ± std)",
         "memory: every seed (bar: mean)",
     ]
-    assert "its folder has no metrics.csv, as that of an exported run" in visible(page)
+    (told,) = re.findall(r"No learning curve [^.]*metrics.csv[^:]*: bn (\S+)\.", visible(page))
+    assert told in text(page)
 
 
 def test_the_same_results_make_the_same_bytes(folder: Path, page: Path) -> None:
@@ -164,7 +172,7 @@ def test_the_same_results_make_the_same_bytes(folder: Path, page: Path) -> None:
 def test_quick_pages_carry_a_stamp_and_neither_difference_nor_verdict(tmp_path: Path) -> None:
     table = made(tmp_path, "scale=quick")
     write(read_request([f"table={table}", f"outputs={tmp_path}", "scale=quick", "columns=Vowels"]))
-    page = tmp_path / "reports" / "two-quick"
+    page = tmp_path / "reports" / "two-columns=Vowels-quick"
     stamp = "NOT COMPARABLE WITH PUBLISHED NUMBERS: scale=quick"
     assert text(page, "report.md").startswith(f"**{stamp}")
     assert text(page, "table.tex").count(rf"\caption{{\textbf{{{stamp}") == 2
@@ -177,6 +185,7 @@ def test_quick_pages_carry_a_stamp_and_neither_difference_nor_verdict(tmp_path: 
 
 def test_the_terminal_shows_a_short_table_and_the_files(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main([f"table={folder / 'two.yaml'}", f"outputs={folder}", "rows=softmax", "columns=Vowels", f"to={folder / 'to'}"])
+    assert "Of the table: 1 of 3 rows, 1 of 2 columns. 3 of 3 runs done" in visible(folder / "to")
     shown = capsys.readouterr().out
     assert re.search(r"soft_max +Vowels +accuracy \(%\) +98\.00 ± 0\.10 \(3\) +98\.00 .*reproduced", shown)
     assert "3 of 3 runs done" in shown
@@ -186,6 +195,7 @@ def test_the_terminal_shows_a_short_table_and_the_files(folder: Path, capsys: py
 
 
 def test_nothing_finished_makes_a_page_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "runs").mkdir()
     (tmp_path / "two.yaml").write_text(TABLE)
     paths = write(read_request([f"table={tmp_path / 'two.yaml'}", f"outputs={tmp_path}", "seeds=1"]))
     assert "0 of 6 runs done, 3 to do, 3 blocked" in visible(paths[0].parent)
@@ -195,7 +205,8 @@ def test_nothing_finished_makes_a_page_too(tmp_path: Path, capsys: pytest.Captur
 
 def test_numbers_that_are_filled_in_are_marked(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.csv").write_text(
-        "row,column,value,number,spread,source\nbn,Vowels,accuracy,98.1,,page 3\nsh,Vowels,accuracy,97.0,,page 3\n"
+        "row,column,value,number,spread,runs,source\n"
+        "bn,Vowels,accuracy,98.1,,,page 3\nsh,Vowels,accuracy,97.0,,,page 3\n"
     )
     main([f"table={folder / 'two.yaml'}", f"outputs={folder}", f"published={tmp_path / 'mine.csv'}", f"to={tmp_path}"])
     assert "paper 98.10 filled in Δ −0.10" in visible(tmp_path)
@@ -214,19 +225,80 @@ def test_a_mistake_ends_with_one_message(capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize(
     ("extra", "name"),
     [
-        ([], "primal_dual/table1"),
-        (["scale=paper", "trainer=cpu", "outputs=o", "logger=csv"], "primal_dual/table1"),
-        (["scale=quick", "data=standin"], "primal_dual/table1-quick-standin"),
+        ([], "own/small_sets"),
+        (["scale=paper", "trainer=cpu", "outputs=elsewhere", "logger=csv"], "own/small_sets"),
+        (["scale=quick", "data=standin"], "own/small_sets-quick-standin"),
         (
             ["recipe.epochs=7", "trainer.precision=bf16-mixed"],
-            "primal_dual/table1-recipe.epochs=7-trainer.precision=bf16-mixed",
+            "own/small_sets-recipe.epochs=7-trainer.precision=bf16-mixed",
         ),
+        (["rows=bn,sh"], "own/small_sets-rows=bn+sh"),
+        (["rows=bn_sh", "columns=OSULeaf", "seeds=1"], "own/small_sets-rows=bn_sh-columns=OSULeaf-seeds=1"),
+        (["rows=sh,efficient"], "own/small_sets-rows=sh+efficient"),
+        (["rows=x", "row.x=attention=bn beta.value=.3"], "own/small_sets-rows=x-row.x=attention=bn_beta.value=.3"),
     ],
 )
-def test_pages_of_other_runs_lie_apart(extra: list[str], name: str) -> None:
-    request = read_request(["table=primal_dual/table1", "rows=softmax", "columns=JapaneseVowels", "seeds=1", *extra])
-    folder = report_folder(collect_evidence(request))
-    assert folder == Path("o" if "outputs=o" in extra else "outputs", "reports", name)
+def test_pages_of_other_runs_or_parts_lie_apart(extra: list[str], name: str) -> None:
+    assert report_folder(read_request(["table=own/small_sets", *extra]), Path("out")) == Path("out", "reports", name)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["columns=Later"], "task=uea/heartbeat does not exist yet"),
+        (["rows=my_file.Mixer", "columns=Vowels"], "my_file"),
+        (["outputs={folder}/none"], r"there are no runs in \S+/none/runs.*This runs them: python scripts/reproduce.py"),
+    ],
+)
+def test_what_could_say_nothing_writes_no_page(folder: Path, page: Path, words: list[str], told: str) -> None:
+    before = sorted(folder.rglob("*"))
+    given = [word.format(folder=folder) for word in words]
+    with pytest.raises(ReattendError, match=told):
+        write(read_request([f"table={folder / 'two.yaml'}", f"outputs={folder}", *given]))
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_the_best_of_a_search_is_told_with_its_trials_and_the_seed_that_it_was_chosen_on(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found, lr = tmp_path / "best.yaml", "recipe.optimizer.lr"
+    overrides = ["attention=bn", f"{lr}=0.0003"]
+    space = {lr: "interval(1e-5, 1e-2)"}
+    write_best(found, Best("lr", "val/accuracy", 0.91, 20, 1, 2, space, overrides, [TrialRecord(overrides, 0.91)]))
+    for seed in (0, 2):
+        finished(tmp_path, 0.98, seed, f"best={found}")
+    request = [f"table={folder / 'two.yaml'}", f"outputs={tmp_path}", "columns=Vowels", "rows=softmax,found"]
+    write(read_request([*request, f"row.found=best={found}", f"to={tmp_path / 'page'}"], OPTIONS))
+    note = "best of 20 trials by val/accuracy (search=lr, seed 2; 1 failed); its means have seed 2 in them"
+    for told in (visible(tmp_path / "page"), text(tmp_path / "page", "report.md"), capsys.readouterr().out):
+        assert note in told.replace("\n", " ").replace("\\", "")
+    assert "1 failed); its means have seed 2" in text(tmp_path / "page", "table.tex")
+    told = visible(tmp_path / "page")
+    assert (
+        f"found: best of 20 trials by val/accuracy (search=lr, seed 2; 1 failed), {lr} in {space[lr]}: {lr}=0.0003"
+        in told
+    )
+    assert "⚠ mixed: search soft_max: not searched" in told
+    assert "Of the table: 1 of 3 rows, 1 added, 1 of 2 columns." in told
+
+
+def test_runs_that_failed_too_often_are_told_and_tried_again_by_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "two.yaml"
+    table.write_text(TABLE)
+    request = read_request([f"table={table}", f"outputs={tmp_path}", "rows=sh", "columns=Vowels", "seeds=1"])
+    run_folder = collect_evidence(request).runs[0].folder
+    assert run_folder is not None
+    run_folder.mkdir(parents=True)
+    failure = {"time": "2026-01-01", "type": "OutOfMemoryError", "message": "too large"}
+    (run_folder / FAILURES).write_text(f"{json.dumps(failure)}\n" * 3)
+    mark(run_folder, "failed", error=MemoryError("too large"))
+    (page, *_) = write(request)
+    assert "seeds=1" in (command := re.findall(r"python scripts/reproduce.py [^<\n]*", visible(page.parent))[0])
+    assert "retries=3" in command
+    shown = capsys.readouterr().out
+    assert "failed: sh, Vowels: MemoryError: too large" in shown
 
 
 @pytest.mark.parametrize(
@@ -235,11 +307,40 @@ def test_pages_of_other_runs_lie_apart(extra: list[str], name: str) -> None:
         ["table=primal_dual/table1"],
         ["table=primal_dual/table1", "rows=softmax,my_file.Mixer", "seeds=2", "scale=quick"],
         ["table=primal_dual/table1", "rows=bn,mine", "row.mine=attention=bn beta.value=0.3", "columns=Heartbeat"],
+        ["table=primal_dual/table1", "row.bn=attention=bn beta.value=0.3"],
+        ["table=own/small_sets", "rows=softmax,mine", "row.mine=attention=bn beta.value=0.3", "seeds=4"],
     ],
 )
-def test_the_command_asks_for_the_same_again(words: list[str]) -> None:
-    request = read_request(words, OPTIONS)
-    assert read_request(shlex.split(reproduce_command(request))[2:]) == request
+def test_the_commands_ask_for_the_same_again(words: list[str]) -> None:
+    request = read_request(words)
+    for made_again, script in ((reproduce_command(request), "reproduce"), (report_command(request), "report")):
+        command, path, *arguments = shlex.split(made_again)
+        assert (command, path) == ("python", f"scripts/{script}.py")
+        assert read_request(arguments) == request
+    launched = read_request([*words, "workers=2", "plan=false"], KEYS["scripts/reproduce.py"])
+    assert report_command(launched) == report_command(request)
+    shown = read_request([*words, "to=here"], OPTIONS)
+    assert read_request(shlex.split(report_command(shown))[2:], OPTIONS) == shown
+
+
+def test_the_page_of_a_ladder_asks_for_the_ladder_and_lies_in_a_folder_of_its_own() -> None:
+    words = ["table=own/small_sets", "rows=softmax,mine", "row.mine=attention=bn beta.value=0.3", "columns=OSULeaf"]
+    asked = read_request(words)
+    rungs = {
+        f"{row}, {name}": Setting([*asked.table.rows[row].overrides, *overrides])
+        for row in asked.rows
+        for name, overrides in {
+            "published": ["fidelity=published"],
+            "batch_norm_over=real": ["fidelity=published", "fidelity.batch_norm_over=real"],
+            "corrected": ["fidelity=corrected"],
+        }.items()
+    }
+    table = dataclasses.replace(asked.table, rows=rungs)
+    ladder = dataclasses.replace(asked, table=table, rows=tuple(rungs), options={"ladder": "true"})
+    for command in (reproduce_command(ladder), report_command(ladder)):
+        assert sorted(shlex.split(command)[2:]) == sorted([*words, "ladder=true"])
+    assert part(ladder) == part(asked).removesuffix(".") + ", as a fidelity ladder."
+    assert report_folder(ladder, Path("out")).name == report_folder(asked, Path("out")).name + "-ladder=true"
 
 
 def compiled(latex: Path, folder: Path) -> None:

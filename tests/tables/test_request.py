@@ -74,6 +74,12 @@ def test_a_ladder_turns_each_quirk_alone() -> None:
         (["table=nowhere.yaml"], "nowhere.yaml"),
         ([TABLE, "columns=Heartbeat", "ladder=true"], "does not exist yet"),
         ([TABLE, "row.x=attention=sofmax"], "softmax"),
+        (["tabel=primal_dual/table1"], "Did you mean 'table'?"),
+        ([TABLE, "sead=3"], "Did you mean 'seeds'?"),
+        ([TABLE, "colums=JapaneseVowels"], "Did you mean 'columns'?"),
+        ([TABLE, "seed=3"], "seeds=n"),
+        ([TABLE, "plan=true"], "'plan' is a key of python scripts/reproduce.py"),
+        ([TABLE, "to=x"], "'to' is a key of python scripts/report.py"),
     ],
 )
 def test_mistakes_are_told_with_the_nearest_choice(arguments: list[str], told: str) -> None:
@@ -113,6 +119,30 @@ def test_missing_data_blocks_a_run_and_says_what_to_do(tmp_path: Path) -> None:
     (run,) = table_runs(request.cells(), request.seeds, load_results([tmp_path]))
     assert run.state == "blocked"
     assert "Heartbeat is not on this machine" in run.reason
+
+
+@pytest.mark.parametrize(
+    ("place", "wrong", "told"),
+    [
+        ("overrides: [", "attention=bnn", "mine.yaml.overrides: attention=bnn: attention has no member 'bnn'. Did you"),
+        ("softmax: {overrides: [", "scale=quik", "rows.softmax.overrides: scale=quik: .*Did you mean 'quick'"),
+        ("columns: {x: {overrides: [", "task=uea/hartbeat", "columns.x.overrides: task=.*Did you mean 'uea/heartbeat'"),
+    ],
+)
+def test_a_member_that_no_table_of_ours_waits_for_is_a_mistake(
+    tmp_path: Path, place: str, wrong: str, told: str
+) -> None:
+    table = tmp_path / "mine.yaml"
+    text = (
+        "{title: t, paper: p, average: one, seeds: 1, values: {a: {metric: test/accuracy, better: higher}},"
+        " overrides: [data=standin], rows: {softmax: {overrides: [attention=softmax]}},"
+        " columns: {x: {overrides: [task=uea/heartbeat]}}}"
+    )
+    table.write_text(text)
+    assert load_table(str(table)).title == "t"
+    table.write_text(text.replace(place, f"{place}{wrong}, ", 1))
+    with pytest.raises(ReattendError, match=told):
+        load_table(str(table))
 
 
 def test_all_tables_are_asked_for_as_a_whole() -> None:

@@ -32,11 +32,12 @@ UNREADABLE: Any = _Unreadable()
 
 def bind_dataclass(kind: type, values: Any, path: str, problems: list[str]) -> Any:
     """An instance of the dataclass `kind` from a mapping, or `UNREADABLE` if anything in it is wrong."""
+    required = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
     if not isinstance(values, Mapping):
-        problems.append(f"{path or 'the configuration'}: expected a mapping, found {values!r}")
+        form = f" {{{', '.join(f'{name}: ...' for name in required)}}}" if required else ""
+        problems.append(f"{path or 'the configuration'}: expected a mapping{form}, found {values!r}")
         return UNREADABLE
     hints = get_type_hints(kind, include_extras=True)
-    required = {f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING}
     bound = _bind_names(hints, required, values, path, problems, lambda _: "no such key.")
     return UNREADABLE if bound is UNREADABLE else kind(**bound)
 

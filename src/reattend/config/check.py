@@ -32,8 +32,8 @@ def check_overrides(arguments: Sequence[str]) -> None:
     """Checks the arguments of a command line, flags among them or not, without building anything.
 
     Found are: what Hydra's grammar refuses, groups and members that do not exist (in every choice of a sweep), keys
-    that do not exist at any depth, flags that point nowhere, and all that `read` finds in the composed rest. What a
-    sweep over values holds and `hydra.*` are left to Hydra.
+    that do not exist at any depth, flags that point nowhere, and all that `read` finds in the composed rest and at
+    every value of a list. Ranges and `hydra.*` are left to Hydra.
 
     Raises:
         ConfigError: with every mistake and the nearest valid name of each.
@@ -80,9 +80,24 @@ def check_overrides(arguments: Sequence[str]) -> None:
         further = reading_problems(composed, build=not wrong_groups and bool(sound) and any(told.values()))
         # A wrong group has left another member in its place, which is not what was asked for.
         further = [problem for problem in further if problem.split(".")[0] not in wrong_groups]
+        if not further and not any(told.values()):
+            further = _list_problems(keyed.values(), sound, known_folders, more)
     except ConfigError as error:
         further = [str(error)]
     refuse([*flag_problems(flags), *itertools.chain.from_iterable(told.values()), *further])
+
+
+def _list_problems(
+    keyed: Iterable[Override], sound: Sequence[Override], known_folders: Sequence[Path], more: Sequence[Path]
+) -> list[str]:
+    """What `read` finds at the further entries of lists of values, each beside the first choice of all others."""
+    problems = []
+    for listed in keyed:
+        if isinstance(listed.value(), ChoiceSweep):
+            others = next(_choices([o for o in sound if o is not listed], known_folders, False))
+            for text in _texts(listed, known_folders)[1:]:
+                problems += reading_problems(load([*others, text], more=more), build=False)
+    return problems
 
 
 def _search_path(overrides: Iterable[Override]) -> list[Path]:

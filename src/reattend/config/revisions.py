@@ -16,15 +16,31 @@ def revisions(config: RunConfig) -> dict[str, int]:
     A part of ours has an attribute `revision`, 0 where it has none. A part of a user's own is at the revision of its
     source file, so that a run is done again after the file was edited.
     """
+    return {target: _revision(target) for target in _targets(config)}
+
+
+def own_code(config: RunConfig) -> list[Path]:
+    """Source files of the parts that are a user's own."""
+    return [path for target in _targets(config) if not _is_ours(target) and (path := _source(target)) is not None]
+
+
+def _targets(config: RunConfig) -> list[str]:
     mixers = [part.target for part in config.attention.parts.values()] or [config.attention.target]
-    targets = [*mixers, config.backbone.target, config.task.target, config.task.data_target]
-    return {target: _revision(target) for target in targets}
+    return [*mixers, config.backbone.target, config.task.target, config.task.data_target]
+
+
+def _is_ours(target: str) -> bool:
+    return target.startswith("reattend.")
+
+
+def _source(target: str) -> Path | None:
+    file = getattr(sys.modules[locate(target).__module__], "__file__", None)
+    return Path(file).resolve() if file else None
 
 
 def _revision(target: str) -> int:
-    part = locate(target)
-    if target.startswith("reattend."):
-        return int(getattr(part, "revision", 0))
-    source = getattr(sys.modules[part.__module__], "__file__", None)
-    content = Path(source).read_bytes() if source else b""
+    if _is_ours(target):
+        return int(getattr(locate(target), "revision", 0))
+    source = _source(target)
+    content = source.read_bytes() if source else b""
     return int.from_bytes(hashlib.sha256(content).digest()[:6], "big")

@@ -14,6 +14,7 @@ PEAKS: Mapping[str, float] = {"V100": 15.7e12, "A100": 19.5e12, "H100": 67e12}
 # Python and in launching kernels, forward, backward and update together. Both are guesses within a factor of two.
 UTILISATION = 0.3
 SECONDS_PER_MODULE = 1e-4
+_LEFT_OUT = "start, checkpoints and calls of evaluation are not counted"
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,9 @@ class Speed:
 
 def stated(device: str) -> Speed:
     """Of one GPU of that kind."""
-    return Speed(UTILISATION * PEAKS[device], SECONDS_PER_MODULE, "rough, from the stated peak")
+    return Speed(
+        UTILISATION * PEAKS[device], SECONDS_PER_MODULE, f"a rough lower bound, from the stated peak: {_LEFT_OUT}"
+    )
 
 
 @cache
@@ -46,4 +49,8 @@ def probed() -> Speed:
         start = time.perf_counter()
         a @ b
         best = min(best, time.perf_counter() - start)
-    return Speed(UTILISATION * 2 * 512**3 / best, SECONDS_PER_MODULE, "rough, from a product of matrices on this CPU")
+    return Speed(
+        UTILISATION * 2 * 512**3 / best,
+        SECONDS_PER_MODULE,
+        f"a rough lower bound, from a product of matrices: {_LEFT_OUT}",
+    )

@@ -17,7 +17,7 @@ from reattend.runs.result import Result, read_result
 from reattend.runs.status import FILE as STATUS
 from reattend.runs.status import read_status
 
-State = Literal["done", "running", "interrupted", "failed", "planned", "damaged"]
+State = Literal["done", "running", "interrupted", "failed", "planned"]
 SET_ASIDE = "before-"  # folders inside a run's, of files that rerun=true moved away
 
 
@@ -28,10 +28,10 @@ class RunEntry:
     Attributes:
         folder: `<root>/<task>/<attention>/<backbone>/s<seed>-<fingerprint>`.
         name: the folder below the root.
-        state: "running" has a live holder, "interrupted" was started and has none, "damaged" has a status or result
-            that cannot be read.
+        state: "running" has a live holder; "interrupted" was started, or finished with a result that is missing or
+            cannot be read, and has none.
         attempts: how often it was started.
-        reason: why it failed, or what is damaged.
+        reason: why it failed, or which of its files is missing or damaged.
         result: of a finished run.
         bytes: of all its files.
         changed: when a file of it was last written, in seconds since the epoch.
@@ -56,7 +56,7 @@ def run_entries(root: Path) -> Iterator[RunEntry]:
 
 def run_entry(folder: Path, root: Path) -> RunEntry:
     """What the files of one run say."""
-    state, attempts, reason, result = _state(folder)
+    state, attempts, reason, result = state_of(folder)
     files = [path.stat() for path in folder.rglob("*") if path.is_file()]
     changed = max((found.st_mtime for found in files), default=time.time())
     return RunEntry(
@@ -71,18 +71,25 @@ def run_entry(folder: Path, root: Path) -> RunEntry:
     )
 
 
-def _state(folder: Path) -> tuple[State, int, str, Result | None]:
+def state_of(folder: Path) -> tuple[State, int, str, Result | None]:
+    """State, attempts, reason and result of a run, as in its `RunEntry`."""
     try:
-        status = read_status(folder)
-        if status is None or status.state == "done":
-            result = read_result(folder)
-            return "done", status.attempts if status else 1, "", result
+        status, damage = read_status(folder), ""
     except ReattendError as error:
-        return "damaged", 0, str(error), None
-    if status.state == "planned":
-        return "planned", status.attempts, "", None
+        status, damage = None, str(error)
+    attempts = status.attempts if status else 1
+    try:
+        result, lacking = read_result(folder), ""
+    except ReattendError as error:
+        result, lacking = None, str(error)
+    if result is not None and (status is None or status.state == "done" or not is_held(folder)):
+        return "done", attempts, "", result
+    if status is not None and status.state == "planned":
+        return "planned", attempts, "", None
     if is_held(folder):
-        return "running", status.attempts, "", None
+        return "running", attempts, "", None
+    if status is None or status.state == "done":
+        return "interrupted", attempts, damage or lacking, None
     failure = status.error or {"type": "", "message": ""}
     if status.state == "failed" and failure["type"] != "RunInterruptedError":
         return "failed", status.attempts, f"{failure['type']}: {failure['message']}", None

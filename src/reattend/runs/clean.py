@@ -8,18 +8,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from reattend.errors import ReattendError
 from reattend.runs.catalogue import SET_ASIDE, RunEntry, is_held
+from reattend.runs.files import read_json
 
 CHECKPOINT = "last.ckpt"
+WORKLIST = "worklist.json"  # in a launch's folder: its runs
 DAY = 86400.0
 
 KINDS = {
     "checkpoints": "checkpoints of finished runs: they are needed to go on, and a finished run does not",
-    "set_aside": "files that rerun=true moved aside",
+    "set_aside": "files that rerun=true moved aside, and damaged results and statuses",
     "failed": "folders of failed runs that nobody touched for a day; with them goes the reason",
     "interrupted": "folders of interrupted runs that nobody touched for a week; they could still be taken up",
+    "launches": "lists and logs of launches that were stopped or failed, none of whose runs is under way, after a week",
 }
-_LEAST_AGE = {"failed": DAY, "interrupted": 7 * DAY}
+_LEAST_AGE = {"failed": DAY, "interrupted": 7 * DAY, "launches": 7 * DAY}
 
 
 @dataclass(frozen=True)
@@ -31,11 +35,18 @@ class Removable:
     bytes: int
 
 
-def removable(entries: Sequence[RunEntry], now: float | None = None) -> list[Removable]:
-    """What can go, by kind; results and models of finished runs never do, nor anything of a claimed folder."""
+def removable(entries: Sequence[RunEntry], launches: Path, now: float | None = None) -> list[Removable]:
+    """What can go, by kind; results and models of finished runs never do, nor anything of a claimed folder.
+
+    Args:
+        entries: of run folders.
+        launches: the folder of launches, <outputs>/launches.
+        now: seconds since the epoch.
+    """
+    now = time.time() if now is None else now
     found = []
     for kind in KINDS:
-        paths = tuple(_paths(kind, entries, time.time() if now is None else now))
+        paths = tuple(_launches(launches, now) if kind == "launches" else _paths(kind, entries, now))
         if paths:
             found.append(Removable(kind, paths, sum(map(_bytes, paths))))
     return found
@@ -46,7 +57,7 @@ def remove(what: Removable) -> int:
     gone = 0
     for path in what.paths:
         folder = path if what.kind in _LEAST_AGE else path.parent
-        if is_held(folder):
+        if _is_under_way(folder) if what.kind == "launches" else is_held(folder):
             continue
         if path.is_dir():
             shutil.rmtree(path)
@@ -63,9 +74,28 @@ def _paths(kind: str, entries: Sequence[RunEntry], now: float) -> Iterator[Path]
         if kind == "checkpoints" and entry.state == "done" and (entry.folder / CHECKPOINT).exists():
             yield entry.folder / CHECKPOINT
         elif kind == "set_aside":
-            yield from sorted(entry.folder.glob(f"{SET_ASIDE}*"))
-        elif kind == entry.state and now - entry.changed > _LEAST_AGE.get(kind, 0.0):
+            yield from sorted([*entry.folder.glob(f"{SET_ASIDE}*"), *entry.folder.glob("*.damaged-*")])
+        elif kind == entry.state and now - entry.changed > _LEAST_AGE.get(kind, 0.0) and not _was_finished(entry):
             yield entry.folder
+
+
+def _was_finished(entry: RunEntry) -> bool:
+    """Whether its models are those of a finished run, whose result alone is lost."""
+    return entry.state == "interrupted" and bool(entry.reason)
+
+
+def _launches(root: Path, now: float) -> Iterator[Path]:
+    for folder in sorted(path.parent for path in root.glob(f"*/{WORKLIST}")):
+        changed = max(path.stat().st_mtime for path in folder.rglob("*"))
+        if now - changed > _LEAST_AGE["launches"] and not _is_under_way(folder):
+            yield folder
+
+
+def _is_under_way(launch: Path) -> bool:
+    try:
+        return any(is_held(Path(entry["folder"])) for entry in read_json(launch / WORKLIST, ""))
+    except ReattendError:
+        return False
 
 
 def _bytes(path: Path) -> int:

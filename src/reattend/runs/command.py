@@ -7,16 +7,18 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import get_args
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from reattend.errors import ReattendError, nearest
-from reattend.runs.catalogue import RunEntry, find_run, run_entries
+from reattend.runs.catalogue import RunEntry, State, find_run, run_entries
 from reattend.runs.clean import KINDS, removable, remove
 from reattend.runs.diff import diff_runs
 from reattend.runs.exchange import Exchanged, export_runs, import_runs
+from reattend.runs.files import size_text
 
 USAGE = """python scripts/runs.py COMMAND [key=value]
   status  [task= attention= state=]            every run: state, attempts, metrics, size, why it failed
@@ -72,12 +74,18 @@ def _entries(options: Mapping[str, str]) -> list[RunEntry]:
     wanted = {key: options[key] for key in _FILTERS if key in options}
     if not found:
         raise ReattendError(f"There are no runs in {root}. Others: outputs=FOLDER")
-    return [entry for entry in found if all(_matches(entry, key, value) for key, value in wanted.items())]
+    for key, value in wanted.items():
+        known = get_args(State) if key == "state" else sorted({_value(entry, key) for entry in found})
+        if value not in known:
+            raise ReattendError(
+                f"{key}={value}: no run has this {key}.{nearest(value, known)} There are: {', '.join(known)}."
+            )
+    return [entry for entry in found if all(_value(entry, key) == value for key, value in wanted.items())]
 
 
-def _matches(entry: RunEntry, key: str, value: str) -> bool:
+def _value(entry: RunEntry, key: str) -> str:
     *task, attention, _, _ = entry.name.split("/")
-    return {"task": "/".join(task), "attention": attention, "state": entry.state}[key] == value
+    return {"task": "/".join(task), "attention": attention, "state": entry.state}[key]
 
 
 def _status(names: list[str], options: Mapping[str, str]) -> int:
@@ -89,15 +97,15 @@ def _status(names: list[str], options: Mapping[str, str]) -> int:
         shown.add_column(name, justify="right", no_wrap=True)
     for entry in entries:
         shown.add_row(
-            entry.name, entry.state, str(entry.attempts), _metric(entry), _size(entry.bytes), _age(entry.changed)
+            entry.name, entry.state, str(entry.attempts), _metric(entry), size_text(entry.bytes), _age(entry.changed)
         )
     console.print(shown)
     for entry in entries:
         if entry.reason:
             console.print(f"{entry.state}: {entry.name}: {entry.reason}", markup=False, highlight=False, soft_wrap=True)
     counts = Counter(entry.state for entry in entries)
-    total = ", ".join(f"{count} {state}" for state, count in counts.items())
-    console.print(f"{len(entries)} runs: {total or 'none of these'}; {_size(sum(entry.bytes for entry in entries))}")
+    total = ", ".join(f"{count} {state}" for state, count in counts.items()) or "none of these"
+    console.print(f"{len(entries)} runs: {total}; {size_text(sum(entry.bytes for entry in entries))}")
     return 0
 
 
@@ -110,7 +118,7 @@ def _metric(entry: RunEntry) -> str:
 
 
 def _clean(names: list[str], options: Mapping[str, str]) -> int:
-    found = removable(_entries(options))
+    found = removable(_entries(options), _root(options).with_name("launches"))
     confirmed = options.get("confirm", "").split(",") if "confirm" in options else None
     for name in confirmed or []:
         if name not in KINDS:
@@ -118,7 +126,7 @@ def _clean(names: list[str], options: Mapping[str, str]) -> int:
     if not found:
         print("Nothing can go. Results and models of finished runs are kept, and all of runs that can go on.")
     for what in found:
-        print(f"{what.kind}: {len(what.paths)} of {_size(what.bytes)}: {KINDS[what.kind]}")
+        print(f"{what.kind}: {len(what.paths)} of {size_text(what.bytes)}: {KINDS[what.kind]}")
         if what.kind in confirmed if confirmed is not None else _asked(what.kind):
             print(f"  removed {remove(what)}")
         else:
@@ -173,10 +181,6 @@ def _tell(made: Exchanged) -> int:
 
 def _console() -> Console:
     return Console(width=None if sys.stdout.isatty() else 140)
-
-
-def _size(number: int) -> str:
-    return f"{number / 2**30:.1f} GiB" if number >= 2**29 else f"{number / 2**20:.1f} MiB"
 
 
 def _age(changed: float) -> str:

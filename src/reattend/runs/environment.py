@@ -7,6 +7,7 @@ import os
 import platform
 import socket
 import subprocess
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -31,11 +32,17 @@ PACKAGES = (
     "wandb",
     "tensorboard",
 )
+_CODE = ("src", "configs")  # folders of the repository
+_CODE_FILES = (".py", ".yaml")  # others, data say, may be huge
 _VARIABLE_PREFIXES = ("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD", "OMP_", "MKL_", "CUDA_VISIBLE_DEVICES", "CUBLAS_")
 
 
-def snapshot() -> dict[str, Any]:
-    """Machine, versions, threads, GPUs, allocator settings and the state of the code's repository."""
+def snapshot(own_code: Sequence[Path] = ()) -> dict[str, Any]:
+    """Machine, versions, threads, GPUs, allocator settings and the state of the code's repository.
+
+    Args:
+        own_code: files of a user's own that the run is made with.
+    """
     import torch
 
     return {
@@ -46,14 +53,14 @@ def snapshot() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "gpus": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
         "versions": versions(),
-        "git": git(Path(__file__).parent),
+        "git": git(Path(__file__).parent, own_code),
         "variables": {key: value for key, value in sorted(os.environ.items()) if key.startswith(_VARIABLE_PREFIXES)},
     }
 
 
-def write_environment(folder: Path) -> dict[str, Any]:
+def write_environment(folder: Path, own_code: Sequence[Path] = ()) -> dict[str, Any]:
     """Writes the snapshot into a run's folder and returns it."""
-    content = snapshot()
+    content = snapshot(own_code)
     write_json(folder / FILE, content)
     return content
 
@@ -79,8 +86,11 @@ def cpu_model() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def git(folder: Path) -> dict[str, Any] | None:
-    """Commit of the repository that `folder` belongs to, and what differs from it.
+def git(folder: Path, own_code: Sequence[Path] = ()) -> dict[str, Any] | None:
+    """Commit of the repository that `folder` belongs to, and what a run is made with that differs from it.
+
+    That is every changed file that the repository knows, and new files in its folders src and configs and among
+    `own_code`. Other new files are not used.
 
     Returns:
         None outside a repository, or where it ignores `folder` (installed code in a virtual environment). Else
@@ -91,12 +101,15 @@ def git(folder: Path) -> dict[str, Any] | None:
     if _git(folder, "check-ignore", "--quiet", ".") is not None:
         return None
     commit = _git(folder, "rev-parse", "--verify", "HEAD")
-    changes = _git(folder, "status", "--porcelain") or b""
     root = Path((_git(folder, "rev-parse", "--show-toplevel") or b".").decode().strip())
+    changes = _git(root, "status", "--porcelain", "--untracked-files=no") or b""
+    used = [f":/{name}" for name in _CODE] + [str(path) for path in own_code if path.is_relative_to(root)]
+    listed = _git(root, "ls-files", "--others", "--exclude-standard", "-z", "--", *used) or b""
+    new = sorted(root / name for name in listed.decode().split("\0") if Path(name).suffix in _CODE_FILES)
     return {
         "commit": commit.decode().strip() if commit else None,
-        "dirty": bool(changes),
-        "diff_sha256": _diff_checksum(root) if changes else None,
+        "dirty": bool(changes or new),
+        "diff_sha256": _diff_checksum(root, new) if changes or new else None,
     }
 
 
@@ -107,12 +120,10 @@ def commit_label(state: dict[str, Any] | None) -> str | None:
     return f"{state['commit']}+changes" if state["dirty"] else str(state["commit"])
 
 
-def _diff_checksum(root: Path) -> str:
+def _diff_checksum(root: Path, new: Sequence[Path]) -> str:
     digest = hashlib.sha256(_git(root, "diff", "HEAD", "--binary") or b"")
-    # New files that are not code, data say, may be huge.
-    new = _git(root, "ls-files", "--others", "--exclude-standard", "-z", "--", "*.py", "*.yaml", "*.toml") or b""
-    for name in sorted(filter(None, new.decode().split("\0"))):
-        digest.update(name.encode() + b"\0" + (root / name).read_bytes())
+    for path in new:
+        digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
 
 

@@ -79,6 +79,11 @@ def read_json(path: Path, remedy: str) -> Any:
         raise ReattendError(f"{path} is cut off or damaged ({error}): {remedy}") from error
 
 
+def size_text(number: float) -> str:
+    """Bytes as a person reads them."""
+    return f"{number / 2**30:.1f} GiB" if number >= 2**29 else f"{number / 2**20:.1f} MiB"
+
+
 def _encode(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return {_FLOAT: repr(value)}

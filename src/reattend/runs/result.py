@@ -14,7 +14,7 @@ from reattend.runs.status import read_status
 FILE = "result.json"
 VERSION = 1
 SELECTIONS = ("last", "best_on_validation", "best_on_test")
-_REMEDY = "delete it and start the run again, which goes on from its last checkpoint"
+_REMEDY = "start the run again, which goes on from its last checkpoint"
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,10 @@ class Result:
         """Inverse of `to_json`.
 
         Raises:
-            ValueError: a key is missing or unknown, or the version is another.
+            ValueError: it is no mapping, a key is missing or unknown, or the version is another.
         """
+        if not isinstance(content, Mapping):
+            raise ValueError("it holds no names with values")
         if content.get("version") != VERSION:
             raise ValueError(f"its version is {content.get('version')!r}, this code reads {VERSION}")
         entries = {key: value for key, value in content.items() if key != "version"}
@@ -107,11 +109,12 @@ def unfinished(folder: Path) -> str | None:
     status = read_status(folder)
     if status is None or status.state != "done":
         return "it is not done"
+    missing = [name for name in (FILE, "model_last.pt", "model_best.pt") if not (folder / name).exists()]
     try:
         read_result(folder)
     except ReattendError as error:
-        return str(error).partition(";")[0]
-    missing = [name for name in ("model_last.pt", "model_best.pt") if not (folder / name).exists()]
+        if not missing:
+            return str(error).removesuffix(_REMEDY).rstrip(" :;")
     return f"{folder / missing[0]} is missing" if missing else None
 
 

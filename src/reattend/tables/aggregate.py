@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from reattend.runs.result import Result
 from reattend.tables.evidence import Measured
@@ -36,13 +36,14 @@ def number_of(result: Result, value: Value) -> float:
 
 
 def _of_a_run(result: Result, metric: str) -> float:
-    steps = result.metrics["last"].step
+    epochs, steps = result.metrics["last"].epoch, result.metrics["last"].step
     figures: dict[str, float | None] = {
         "parameters": result.parameters,
         "flops": result.flops,
         "training_flops": result.training_flops,
         "peak_memory": result.peak_memory,
         "seconds": result.seconds,
+        "seconds_per_epoch": result.seconds / epochs if epochs else None,
         "seconds_per_step": result.seconds / steps if steps else None,
         "steps_per_second": steps / result.seconds if result.seconds else None,
     }
@@ -68,27 +69,41 @@ def measure(found: Sequence[Found], value: Value) -> tuple[Measured | None, str]
 
 
 def mean_over_columns(
-    table: Table, row: str, value: str, cells: Mapping[Place, Measured]
+    table: Table, row: str, value: str, cells: Mapping[Place, Measured], columns: Collection[str]
 ) -> tuple[Measured | None, str]:
-    """At each seed the mean over all columns of the table, for seeds that all of them have."""
-    parts = [cells.get(Place(row, column, value)) for column in table.columns]
-    missing = [column for column, part in zip(table.columns, parts, strict=True) if part is None]
-    if missing:
-        return None, f"a mean over all columns, of which {len(missing)} have no number: {', '.join(missing)}"
-    known = [part for part in parts if part is not None]
-    seeds = sorted(set.intersection(*(set(part.by_seed) for part in known)))
+    """At each seed the mean over all columns of the table, and why there is none or which seeds it lacks.
+
+    Args:
+        table: whose columns these are.
+        row: of the table.
+        value: of the table.
+        cells: what is measured.
+        columns: those that have been looked at; without the others there is no mean.
+    """
+    parts = {column: cells.get(Place(row, column, value)) for column in table.columns}
+    known = {column: part for column, part in parts.items() if part is not None}
+    without = [column for column in parts if column in columns and column not in known]
+    absent = [column for column in parts if column not in columns]
+    if without or absent:
+        told = [f"{_count(without, 'has', 'have')} no number: {', '.join(without)}"] if without else []
+        told += [f"{_count(absent, 'is', 'are')} not on this page"] if absent else []
+        return None, f"a mean over all {len(parts)} columns, of which {' and '.join(told)}"
+    seeds = sorted(set.intersection(*(set(part.by_seed) for part in known.values())))
     if not seeds:
         return None, "no seed has been run in all columns"
-    by_seed = {seed: statistics.mean(part.by_seed[seed] for part in known) for seed in seeds}
-    runs = tuple(run for part in known for run in part.runs if run.result.seed in by_seed)
-    return Measured(by_seed, runs), ""
+    by_seed = {seed: statistics.mean(part.by_seed[seed] for part in known.values()) for seed in seeds}
+    runs = tuple(run for part in known.values() for run in part.runs if run.result.seed in by_seed)
+    return Measured(by_seed, runs), _dropped(known, seeds)
 
 
-def relative_to(measured: Measured, baseline: Measured) -> tuple[Measured | None, str]:
-    """Each number divided by the baseline's mean, if all runs of both were on one kind of device."""
-    devices = {run.result.device for run in (*measured.runs, *baseline.runs)}
-    if len(devices) > 1:
-        return None, f"measured on different devices: {', '.join(sorted(devices))}"
-    if baseline.mean == 0:
-        return None, "the baseline is zero"
-    return Measured({seed: x / baseline.mean for seed, x in measured.by_seed.items()}, measured.runs), ""
+def _count(names: Sequence[str], one: str, several: str) -> str:
+    return f"{len(names)} {one if len(names) == 1 else several}"
+
+
+def _dropped(parts: Mapping[str, Measured], seeds: Sequence[int]) -> str:
+    dropped = sorted({seed for part in parts.values() for seed in part.by_seed} - set(seeds))
+    if not dropped:
+        return ""
+    lacking = [column for column, part in parts.items() if set(dropped) - set(part.by_seed)]
+    shown = ", ".join(map(str, dropped))
+    return f"the mean leaves out seed{'s' if len(dropped) > 1 else ''} {shown}, not in {', '.join(lacking)}"

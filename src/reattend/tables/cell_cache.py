@@ -47,7 +47,8 @@ class CellCache:
         if key in self._known:
             record = self._known[key]
             config = from_dict(record["config"])
-            return Cell(row, column, overrides, config, revisions=record["revisions"]), RunCost(**record["cost"])
+            cell = Cell(row, column, overrides, config, "", record["revisions"], tuple(record["metrics"]))
+            return cell, RunCost(**record["cost"])
         cell = compose_cell(row, column, overrides)
         if cell.config is None:
             return cell, None
@@ -56,7 +57,8 @@ class CellCache:
         except ReattendError as error:
             return dataclasses.replace(cell, config=None, problem=str(error)), None
         if all(target.startswith("reattend.") for target in cell.revisions):
-            record = {"config": to_dict(cell.config), "revisions": dict(cell.revisions), "cost": asdict(cost)}
+            record = {"config": to_dict(cell.config), "cost": asdict(cost)}
+            record |= {"revisions": dict(cell.revisions), "metrics": cell.metrics}
             self._known[key], self._changed = record, True
         return cell, cost
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from reattend.config import check_run, compose, read
-from reattend.config.groups import group_defaults, members
+from reattend.config import check_run, compose, locate, read
+from reattend.config.problems import refuse
 from reattend.config.revisions import revisions
 from reattend.config.schema import RunConfig
-from reattend.errors import ReattendError
-from reattend.tables.table import Table
+from reattend.errors import ReattendError, nearest
+from reattend.tables.table import OF_A_RUN, Table
+from reattend.tables.table_check import exists
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Cell:
         config: composed from these, at seed 0; None if that is not possible.
         problem: why it is not: the task does not exist yet, or the pair is refused.
         revisions: of the parts of `config`.
+        metrics: what a result of it has, besides `OF_A_RUN`.
     """
 
     row: str
@@ -31,6 +33,7 @@ class Cell:
     config: RunConfig | None
     problem: str = ""
     revisions: Mapping[str, int] = field(default_factory=dict)
+    metrics: tuple[str, ...] = ()
 
     @property
     def command(self) -> str:
@@ -57,21 +60,38 @@ def cell_overrides(table: Table, row: str, column: str, extra: Sequence[str]) ->
 
 def compose_cell(row: str, column: str, overrides: tuple[str, ...]) -> Cell:
     """The cell, with its configuration or why there is none."""
-    missing = [override for override in overrides if not _exists(override)]
+    missing = [override for override in overrides if not exists(override)]
     if missing:
         return Cell(row, column, overrides, None, f"{', '.join(missing)} does not exist yet")
     try:
         config = read(compose(list(overrides)))
         check_run(config)
-        return Cell(row, column, overrides, config, revisions=revisions(config))
+        return Cell(row, column, overrides, config, revisions=revisions(config), metrics=_metrics(config))
     except ReattendError as error:
         return Cell(row, column, overrides, None, str(error))
 
 
-def _exists(override: str) -> bool:
-    """False for the choice of a group's member that is not there."""
-    group, _, member = override.partition("=")
-    return group not in group_defaults() or member in members(group) or member == "null"
+def _metrics(config: RunConfig) -> tuple[str, ...]:
+    watched = (f"val/{config.task.metric}",) if config.protocol.selection == "validation" else ()
+    return (*(f"test/{name}" for name in locate(config.task.target).higher_is_better), *watched)
+
+
+def check_metrics(table: Table, cells: Sequence[Cell]) -> list[str]:
+    """Which values of the table no cell that can run will have, with the nearest metric that one will have.
+
+    Raises:
+        ReattendError: the cells will have none of the values, and none waits for a task that does not exist yet.
+    """
+    measured = sorted({metric for cell in cells for metric in cell.metrics} | set(OF_A_RUN))
+    missing = {name: value.metric for name, value in table.values.items() if value.metric not in measured}
+    told = [
+        f"values.{name}.metric: no run here has {metric}.{nearest(metric, measured)}"
+        for name, metric in missing.items()
+        if any(cell.metrics for cell in cells)
+    ]
+    if told and len(told) == len(table.values) and all(cell.config is not None for cell in cells):
+        refuse(told, f"Metrics of these runs: {', '.join(measured)}.")
+    return told
 
 
 def quoted(override: str) -> str:

@@ -4,133 +4,156 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
-from typing import Literal
+import statistics
+from collections.abc import Mapping, Sequence
+from functools import partial
 
-import numpy as np
-from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
 from reattend.tables.evidence import ClaimEvidence, Measured
-from reattend.tables.table import Claim
-from reattend.tables.verdicts import LEAST_SEEDS, LEVEL, POWER, seeds_needed
-
-_CONFIDENCE = 0.95
+from reattend.tables.table import Claim, Place
+from reattend.tables.welch import LEAST_SEEDS, LEVEL, Effect, Sample
 
 
-def judge_claim(name: str, claim: Claim, left: Measured | None, right: Measured | None) -> ClaimEvidence:
+def judge_claim(
+    name: str,
+    claim: Claim,
+    left: Measured | None,
+    right: Measured | None,
+    lacking: Mapping[Place, str] | None = None,
+    why_not: str = "",
+) -> ClaimEvidence:
     """Tests one claim, without the correction for others.
 
     The effect is the difference of the two means, tested by Welch's t, or their ratio, by Welch's t on the logarithms
-    of the means, whose standard errors are std / (mean sqrt(n)) to first order. With one bound the two one-sided tests
-    are against each other; with two the claim is one of equivalence: p is the larger of the two one-sided ones, and
-    p_against, that the effect is beyond one of the bounds, twice the smaller one.
+    of the means, whose standard errors are std / (mean sqrt(n)) to first order. Where both sides share runs (two values
+    of one run) it is the mean over their common seeds of the difference, or of the log ratio, tested by the paired t.
+    With one bound the two one-sided tests are against each other; with two the claim is one of equivalence: p is the
+    larger of the two one-sided ones, and p_against, that the effect is beyond one of the bounds, twice the smaller one.
+
+    Args:
+        name: of the claim.
+        claim: one that is unconfirmed is not tested.
+        left: the numbers of its left place.
+        right: those of its right place.
+        lacking: why a place has none, where that is more than that no run is finished.
+        why_not: why it cannot be tested although both sides have numbers.
     """
     nothing = ClaimEvidence(name, claim, left, right, None, None, None, None, None, None, "not compared")
-    reason = _not_testable(claim, left, right)
-    if left is None or right is None or reason.startswith("no finished run"):
-        return dataclasses.replace(nothing, why=reason)
-    effect = _ratio(left, right) if claim.by == "ratio" else left.mean - right.mean
-    if reason or effect is None:
-        return dataclasses.replace(nothing, effect=effect, why=reason)
-    scale = math.log if claim.by == "ratio" else float
-    low, high = (None if bound is None else scale(bound) for bound in (claim.at_least, claim.at_most))
-    first, second = _moments(left, claim.by), _moments(right, claim.by)
-    supports = [_p(first, second, low, "greater")] if low is not None else []
-    supports += [_p(first, second, high, "less")] if high is not None else []
-    againsts = [_p(first, second, low, "less")] if low is not None else []
-    againsts += [_p(first, second, high, "greater")] if high is not None else []
-    error, freedom = _error(first, second)
-    half = float(stats.t.ppf((1 + _CONFIDENCE) / 2, freedom) * error)
-    centre = scale(effect)
-    ends = (centre - half, centre + half)
-    distance = min(abs(centre - bound) for bound in (low, high) if bound is not None)
+    for place, measured in ((claim.left, left), (claim.right, right)):
+        if measured is None:
+            reason = (lacking or {}).get(place, "no finished run")
+            told = f"no finished run of {place.row} on {place.column}"
+            return dataclasses.replace(
+                nothing, why=told if reason == "no finished run" else f"{place.row} on {place.column}: {reason}"
+            )
+    assert left is not None
+    assert right is not None
+    problem = _not_positive(claim, left, right)
+    if problem:
+        return dataclasses.replace(nothing, why=problem)
+    effect = _effect(claim, left, right)
+    shown = math.exp if claim.by == "ratio" else float
+    known = dataclasses.replace(nothing, effect=shown(effect.value))
+    reason = "the claim is unconfirmed" if claim.certainty == "unconfirmed" else why_not
+    reason = reason or _too_few(claim, left, right)
+    if reason:
+        return dataclasses.replace(known, why=reason)
+    low, high = _bounds(claim)
+    finite = [bound for bound in (low, high) if math.isfinite(bound)]
+    ends = effect.interval()
     return dataclasses.replace(
-        nothing,
-        effect=effect,
-        interval=(math.exp(ends[0]), math.exp(ends[1])) if claim.by == "ratio" else ends,
-        p=max(supports),
-        p_against=min(1.0, len(againsts) * min(againsts)),
+        known,
+        interval=(shown(ends[0]), shown(ends[1])),
+        p=max(effect.p(low, "greater"), effect.p(high, "less")),
+        p_against=min(1.0, len(finite) * min(effect.p(low, "less"), effect.p(high, "greater"))),
         verdict="undecided",
-        more_seeds=_more_seeds(left, right, first, second, distance),
     )
 
 
 def with_corrections(tested: Sequence[ClaimEvidence]) -> tuple[ClaimEvidence, ...]:
-    """The claims with p values after Holm's correction over all of them, and verdicts at 5 %."""
+    """The claims with p values after Holm's correction over all of them, verdicts at 5 %, and seeds to be added.
+
+    These are counted at the level that Holm's procedure has for the next claim to be decided: 5 % divided by the number
+    of claims that it has not rejected yet.
+    """
     testable = [evidence for evidence in tested if evidence.p is not None]
     if not testable:
         return tuple(tested)
-    adjusted = [_holm([evidence.p for evidence in testable]), _holm([evidence.p_against for evidence in testable])]
+    adjusted = _holm([evidence.p for evidence in testable])
+    against = _holm([evidence.p_against for evidence in testable])
+    levels = _level(adjusted), _level(against)
     corrected = {
-        evidence.name: _decided(evidence, p, against) for evidence, p, against in zip(testable, *adjusted, strict=True)
+        evidence.name: _decided(evidence, p, other, *levels)
+        for evidence, p, other in zip(testable, adjusted, against, strict=True)
     }
     return tuple(corrected.get(evidence.name, evidence) for evidence in tested)
 
 
-def _decided(evidence: ClaimEvidence, p: float, against: float) -> ClaimEvidence:
-    decided = dataclasses.replace(evidence, adjusted_p=p, adjusted_p_against=against)
-    if p < LEVEL:
-        return dataclasses.replace(decided, verdict="supported", more_seeds=None)
-    if against < LEVEL:
-        return dataclasses.replace(decided, verdict="contradicted", more_seeds=None)
-    return decided
+def _decided(evidence: ClaimEvidence, p: float, against: float, level: float, level_against: float) -> ClaimEvidence:
+    evidence = dataclasses.replace(evidence, adjusted_p=p, adjusted_p_against=against)
+    if p < LEVEL or against < LEVEL:
+        return dataclasses.replace(evidence, verdict="supported" if p < LEVEL else "contradicted")
+    assert evidence.left is not None
+    assert evidence.right is not None
+    effect, (low, high) = _effect(evidence.claim, evidence.left, evidence.right), _bounds(evidence.claim)
+    if effect.error == 0.0:
+        return dataclasses.replace(evidence, why="all seeds agree, and the effect is the claim's bound")
+    if low < effect.value < high:
+        power = partial(Effect.power_inside, low=low, high=high, level=level)
+    else:
+        sides = math.isfinite(low) + math.isfinite(high)
+        power = partial(Effect.power_outside, low=low, high=high, level=level_against / sides)
+    return dataclasses.replace(evidence, more_seeds=effect.more_seeds(power))
+
+
+def _level(adjusted: Sequence[float]) -> float:
+    """Of the next claim to be rejected by Holm's procedure."""
+    return LEVEL / max(1, sum(p >= LEVEL for p in adjusted))
 
 
 def _holm(values: Sequence[float | None]) -> list[float]:
     return [float(p) for p in multipletests(values, alpha=LEVEL, method="holm")[1]]
 
 
-def _not_testable(claim: Claim, left: Measured | None, right: Measured | None) -> str:
+def _bounds(claim: Claim) -> tuple[float, float]:
+    """On the scale of the test; infinite where there is none."""
+    scale = math.log if claim.by == "ratio" else float
+    low = -math.inf if claim.at_least is None else scale(claim.at_least)
+    return low, math.inf if claim.at_most is None else scale(claim.at_most)
+
+
+def _common_seeds(left: Measured, right: Measured) -> list[int] | None:
+    """Seeds at which the sides are pairs; None where they share no run."""
+    runs = [{found.result.fingerprint for found in side.runs} for side in (left, right)]
+    return sorted(left.by_seed.keys() & right.by_seed.keys()) if runs[0] & runs[1] else None
+
+
+def _effect(claim: Claim, left: Measured, right: Measured) -> Effect:
+    seeds = _common_seeds(left, right)
+    if seeds is not None:
+        pairs = [(left.by_seed[seed], right.by_seed[seed]) for seed in seeds]
+        numbers = [math.log(one / other) if claim.by == "ratio" else one - other for one, other in pairs]
+        spread = statistics.stdev(numbers) if len(numbers) > 1 else 0.0
+        return Effect(statistics.mean(numbers), (Sample(statistics.mean(numbers), spread, len(numbers)),))
+    first, second = left.sample, right.sample
+    if claim.by == "ratio":
+        first, second = first.log(), second.log()
+    return Effect(first.mean - second.mean, (first, second))
+
+
+def _not_positive(claim: Claim, left: Measured, right: Measured) -> str:
     for place, measured in ((claim.left, left), (claim.right, right)):
-        if measured is None:
-            return f"no finished run of {place.row} on {place.column}"
-        if len(measured.by_seed) < LEAST_SEEDS:
-            return f"{place.row} on {place.column} has {len(measured.by_seed)} of at least {LEAST_SEEDS} seeds"
-        if claim.by == "ratio" and measured.mean <= 0:
+        if claim.by == "ratio" and min(measured.numbers) <= 0:
             return f"{place.row} on {place.column} is not positive, so there is no ratio"
     return ""
 
 
-def _ratio(left: Measured, right: Measured) -> float | None:
-    return left.mean / right.mean if right.mean else None
-
-
-_Moments = tuple[float, float, int]  # mean, standard deviation, count
-
-
-def _moments(measured: Measured, by: Literal["difference", "ratio"]) -> _Moments:
-    std = measured.std or 0.0
-    if by == "ratio":
-        return math.log(measured.mean), std / measured.mean, len(measured.by_seed)
-    return measured.mean, std, len(measured.by_seed)
-
-
-def _p(left: _Moments, right: _Moments, bound: float, alternative: Literal["greater", "less"]) -> float:
-    """Of the one-sided test whose alternative is that the effect lies on that side of the bound."""
-    if left[1] == right[1] == 0.0:  # all seeds agree on both sides: the effect is known
-        effect = left[0] - right[0]
-        return 0.0 if (effect > bound if alternative == "greater" else effect < bound) else 1.0
-    mean = left[0] - bound
-    found = stats.ttest_ind_from_stats(mean, *left[1:], *right, equal_var=False, alternative=alternative)
-    return float(found.pvalue)
-
-
-def _error(left: _Moments, right: _Moments) -> tuple[float, float]:
-    """Standard error of the difference of means, with its degrees of freedom (Welch-Satterthwaite)."""
-    parts = np.array([left[1] ** 2 / left[2], right[1] ** 2 / right[2]])
-    if parts.sum() == 0.0:
-        return 0.0, float(left[2] + right[2] - 2)
-    freedom = parts.sum() ** 2 / (parts**2 / (np.array([left[2], right[2]]) - 1)).sum()
-    return float(np.sqrt(parts.sum())), float(freedom)
-
-
-def _more_seeds(left: Measured, right: Measured, first: _Moments, second: _Moments, distance: float) -> int | None:
-    count = min(len(left.by_seed), len(right.by_seed))
-
-    def distance_at(seeds: int) -> float:
-        error, freedom = _error((*first[:2], seeds), (*second[:2], seeds))
-        return float((stats.t.ppf(1 - LEVEL, freedom) + stats.t.ppf(POWER, freedom)) * error)
-
-    needed = seeds_needed(distance_at, distance, count)
-    return None if needed is None else needed - count
+def _too_few(claim: Claim, left: Measured, right: Measured) -> str:
+    for place, measured in ((claim.left, left), (claim.right, right)):
+        if len(measured.by_seed) < LEAST_SEEDS:
+            return f"{place.row} on {place.column} has {len(measured.by_seed)} of at least {LEAST_SEEDS} seeds"
+    seeds = _common_seeds(left, right)
+    if seeds is not None and len(seeds) < LEAST_SEEDS:
+        return f"both sides have {len(seeds)} of at least {LEAST_SEEDS} seeds in common"
+    return ""

@@ -12,6 +12,7 @@ from reattend.tables.request import Request
 from reattend.tables.results import Found
 from reattend.tables.runs import TableRun
 from reattend.tables.table import Claim, Place, Published
+from reattend.tables.welch import Sample
 
 CellVerdict = Literal["reproduced", "different", "undecided", "not compared"]
 ClaimVerdict = Literal["supported", "contradicted", "undecided", "not compared"]
@@ -37,6 +38,11 @@ class Measured:
         """The sample standard deviation; None for a single number."""
         return statistics.stdev(self.numbers) if len(self.by_seed) > 1 else None
 
+    @property
+    def sample(self) -> Sample:
+        """Mean, spread and count; a single number has no spread."""
+        return Sample(self.mean, self.std or 0.0, len(self.by_seed))
+
 
 @dataclass(frozen=True)
 class PlaceEvidence:
@@ -46,24 +52,27 @@ class PlaceEvidence:
         place: row, column, which may be the mean, and value.
         measured: ours; None without a finished run, and for a mean over columns of which one has none.
         published: the paper's; None where it is not known.
-        compared: what the verdict compares: `measured` and the published number, or for a value with `relative_to`
-            each divided by that row's on the same device. None where one of the two is missing.
-        difference: ours minus the published one, of `compared`.
+        compared: what the verdict compares: our mean and the published number, or for a value with `relative_to` each
+            divided by that row's, ours on the same device. None where one of them is missing.
+        effect: ours minus the published one, of `compared`; for a value with `relative_to` ours divided by it.
         interval: its 90 % confidence interval, the one that the two one-sided tests at 5 % amount to.
         verdict: "reproduced" if the interval lies within the margin, "different" if it lies outside.
-        why: why there is no verdict, or none but "undecided".
+        why: why there is no verdict.
         more_seeds: about how many further seeds would decide an undecided one; None if that cannot be said.
+        left_out: what of the runs or of the published number is not used: runs on other data or without the metric,
+            seeds that not all columns have, the spread of a mean; "" if nothing.
     """
 
     place: Place
     measured: Measured | None
     published: Published | None
-    compared: tuple[Measured, float] | None
-    difference: float | None
+    compared: tuple[float, float] | None
+    effect: float | None
     interval: tuple[float, float] | None
     verdict: CellVerdict
     why: str = ""
     more_seeds: int | None = None
+    left_out: str = ""
 
 
 @dataclass(frozen=True)
@@ -72,13 +81,14 @@ class ClaimEvidence:
 
     Attributes:
         name, claim: of the table.
-        effect: the difference or ratio of the means, left to right; None where a side has no run.
-        interval: its 95 % confidence interval (Welch).
+        effect: the difference or ratio of the means, left to right, or where both are of the same runs the mean
+            difference or geometric mean ratio of their seeds; None where a side has no run.
+        interval: its 90 % confidence interval, the one that one-sided tests at 5 % amount to before any correction.
         p: of the test that the claim does not hold; `adjusted_p` after Holm's correction over the table's claims.
         p_against, adjusted_p_against: of the test that it does hold.
         verdict: "supported" if `adjusted_p` is below 5 %, "contradicted" if `adjusted_p_against` is.
         why: why there is no verdict, or none but "undecided".
-        more_seeds: as of a place.
+        more_seeds: as of a place, at the level that Holm's correction leaves an undecided claim.
     """
 
     name: str
@@ -129,7 +139,8 @@ class Evidence:
         claims: those of which both rows are known.
         rankings: for values of at least three rows and five columns.
         comparable: False on quick scale, stand-in or generated data: then no verdict is given.
-        stamps: what a reader must not miss: scale, data, protocol, fidelity, mixed commits, devices or versions.
+        stamps: what a reader must not miss: scale, data, protocol, settings that are not the table's, runs that are
+            left out, mixed fidelity, commits, devices or versions.
         damaged: result files that cannot be read, and why.
     """
 

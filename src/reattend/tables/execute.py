@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from reattend.errors import ReattendError
+from reattend.tables.cells import check_metrics
 from reattend.tables.collect import results_at_hand
 from reattend.tables.launch import launch
 from reattend.tables.progress import Progress
 from reattend.tables.request import Request
-from reattend.tables.runs import TableRun, table_runs
+from reattend.tables.runs import TableRun, blocked_cells, table_runs
 from reattend.tables.worklist import LOG, failures, set_damaged_aside, work_of
 
 
@@ -84,8 +84,8 @@ def execute(request: Request, retries: int = 2, workers: int | None = None) -> O
         ReattendError: no run can go on: the disk is full, there is no SLURM here, ...
     """
     runs = wanted_runs(request)
-    for line in blocked_lines(runs):
-        print(line)
+    for reason, cells in blocked_cells(runs).items():
+        print(f"Blocked: {', '.join(cells)}: {reason}")
     for run in runs:
         if run.config is not None and run.config.rerun:
             raise ReattendError(
@@ -94,6 +94,8 @@ def execute(request: Request, retries: int = 2, workers: int | None = None) -> O
             )
     to_do = [run for run in runs if run.state not in ("done", "blocked") and not is_given_up(run, retries)]
     if to_do:
+        for told in check_metrics(request.table, request.cells()):
+            print(f"Note: {told}")
         works = [work_of(run) for run in to_do]
         config = works[0].config
         launcher = config.launcher if workers is None else replace(config.launcher, workers=workers)
@@ -107,12 +109,3 @@ def execute(request: Request, retries: int = 2, workers: int | None = None) -> O
 def is_given_up(run: TableRun, retries: int) -> bool:
     """Whether it has failed too often."""
     return run.state == "failed" and run.folder is not None and len(failures(run.folder)) > retries
-
-
-def blocked_lines(runs: Sequence[TableRun]) -> list[str]:
-    """Why runs are blocked, each reason once with the cells that it holds for."""
-    cells: dict[str, list[str]] = {}
-    for run in runs:
-        if run.state == "blocked":
-            cells.setdefault(run.reason, []).extend(" ".join(cell) for cell in run.cells)
-    return [f"Blocked: {', '.join(dict.fromkeys(names))}: {reason}" for reason, names in cells.items()]

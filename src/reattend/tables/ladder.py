@@ -9,6 +9,8 @@ from reattend.config import compose, config_dir, read, to_dict
 from reattend.config.loader import load_file
 from reattend.tables.table import Setting
 
+_FIRST = ", published"  # ends the name of a ladder's first rung
+
 
 def ladder_rows(rows: Mapping[str, Setting], others: Sequence[str]) -> dict[str, Setting]:
     """Each row with `fidelity=published`, with each switch of it turned to what `corrected` has, and with `corrected`.
@@ -32,12 +34,21 @@ def ladder_rows(rows: Mapping[str, Setting], others: Sequence[str]) -> dict[str,
             if _configuration([*setting.overrides, *others, "fidelity=published", switch]) != published
         ]
         if acting:
-            found[f"{row}, published"] = Setting([*setting.overrides, "fidelity=published"])
+            found[f"{row}{_FIRST}"] = Setting([*setting.overrides, "fidelity=published"])
             for switch in acting:
                 name = switch.removeprefix("fidelity.")
                 found[f"{row}, {name}"] = Setting([*setting.overrides, "fidelity=published", switch])
             found[f"{row}, corrected"] = Setting([*setting.overrides, "fidelity=corrected"])
     return found
+
+
+def base_rows(rungs: Mapping[str, Setting]) -> dict[str, Setting]:
+    """The rows that `ladder_rows` made these of."""
+    return {
+        name.removesuffix(_FIRST): Setting(setting.overrides[:-1])
+        for name, setting in rungs.items()
+        if name.endswith(_FIRST)
+    }
 
 
 def _switches() -> list[str]:

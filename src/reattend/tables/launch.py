@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from reattend.config.schema import LauncherConfig
+from reattend.runs.clean import WORKLIST
 from reattend.tables.launchers.in_process import work_here
 from reattend.tables.launchers.processes import work_in_processes
 from reattend.tables.progress import Progress, shown
@@ -28,7 +29,7 @@ def launch(root: Path, name: str, launcher: LauncherConfig, progress: Progress) 
         ReattendError: no run can go on: the disk is full, there is no SLURM here, ...
     """
     folder = root / f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.getpid()}"
-    worklist = folder / "worklist.json"
+    worklist = folder / WORKLIST
     write_worklist(worklist, progress.works)
     with shown(progress):
         _work(worklist, launcher, progress.retries)

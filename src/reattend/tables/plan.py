@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -12,11 +12,11 @@ from pathlib import Path
 from reattend.config import compose, read
 from reattend.efficiency.throughput import PEAKS, Speed, probed, stated
 from reattend.tables.cell_cache import CellCache
-from reattend.tables.cells import Cell, cell_overrides
+from reattend.tables.cells import Cell, cell_overrides, check_metrics
 from reattend.tables.cost import RunCost
 from reattend.tables.request import Request
 from reattend.tables.results import EXPORTED, Found, Results, load_results
-from reattend.tables.runs import State, TableRun, table_runs
+from reattend.tables.runs import State, TableRun, blocked_cells, table_runs
 
 CPU = "this CPU"
 DEVICES = (CPU, *PEAKS)
@@ -46,15 +46,21 @@ class CellPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """A table's cells, and by device where the hours come from."""
+    """A table's cells, by device where the hours come from, and what is to be known before it is started."""
 
     request: Request
     cells: tuple[CellPlan, ...]
     sources: Mapping[str, str]
+    remarks: tuple[str, ...] = ()
 
     @property
     def states(self) -> Counter[State]:
         return Counter(run.state for cell in self.cells for run in cell.runs)
+
+    @property
+    def blocked(self) -> dict[str, list[str]]:
+        """As `blocked_cells`."""
+        return blocked_cells(run for cell in self.cells for run in cell.runs)
 
     def hours(self, device: str) -> float:
         """Of all open runs, one after another on one device."""
@@ -66,6 +72,9 @@ def plan(request: Request) -> Plan:
 
     Hours on this CPU follow from finished runs on a device of this name where there are some: the median of their
     operations a second, of the same task if there are some. Else, and for GPUs, they are rough.
+
+    Raises:
+        ReattendError: no run would have any of the table's values.
     """
     outputs = _outputs(request.extra)
     cache = CellCache(outputs)
@@ -75,6 +84,7 @@ def plan(request: Request) -> Plan:
         for column in request.columns
     ]
     cache.save()
+    remarks = tuple(check_metrics(request.table, [cell for cell, _ in found]))
     results = load_results([outputs / "runs", EXPORTED])
     runs = table_runs([cell for cell, _ in found], request.seeds, results)
     own: dict[tuple[str, str], list[TableRun]] = {}
@@ -85,7 +95,7 @@ def plan(request: Request) -> Plan:
         CellPlan(cell, cost, tuple(own.get((cell.row, cell.column), ())), speeds.hours(cell, cost))
         for cell, cost in found
     ]
-    return Plan(request, tuple(cells), speeds.sources())
+    return Plan(request, tuple(cells), speeds.sources(), remarks)
 
 
 @cache
@@ -139,13 +149,3 @@ def _operations_a_second(run: Found) -> float | None:
     if not result.training_flops or not batch or not result.seconds or "thread" not in result.device:
         return None
     return float(result.training_flops * result.metrics["last"].step * batch / result.seconds)
-
-
-def blocked(cells: Sequence[CellPlan]) -> dict[str, list[str]]:
-    """Why cells are blocked, with their names."""
-    reasons: dict[str, list[str]] = {}
-    for cell in cells:
-        for run in cell.runs[:1]:
-            if run.state == "blocked":
-                reasons.setdefault(run.reason, []).append(f"{cell.cell.row} on {cell.cell.column}")
-    return reasons

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich import box
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from reattend.tables.plan import DEVICES, CellPlan, Plan, blocked, plan
+from reattend.runs.files import size_text
+from reattend.tables.plan import DEVICES, CellPlan, Plan, plan
 from reattend.tables.request import Request
 from reattend.tables.runs import State
 
 _STATES: tuple[State, ...] = ("done", "interrupted", "failed", "to do", "blocked")
 _HEADERS = [f"h {device.removeprefix('this ')}" for device in DEVICES]
+_LEAST_NAME = 24  # letters of a cell's name that stand in one line, however narrow the terminal is
 
 
 def show(request: Request) -> None:
     """Plans one table and prints it."""
     console = Console(width=None if sys.stdout.isatty() else 130)
     made = plan(request)
-    console.print(f"[bold]{request.table.title}[/bold]\n{request.table.paper}", highlight=False)
-    console.print(_cells(made))
+    console.print(request.table.title, style="bold", markup=False, highlight=False)
+    if request.table.paper:
+        console.print(request.table.paper, markup=False, highlight=False)
+    for block in blocks(made, console.width):
+        console.print(block)
     for line in _remarks(made):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
@@ -51,26 +56,44 @@ def _totals(plans: Sequence[Plan]) -> Iterator[str]:
 
 
 def _table(title: str | None = None) -> RichTable:
-    return RichTable(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    return RichTable(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0)
 
 
-def _cells(made: Plan) -> RichTable:
+def blocks(made: Plan, width: int) -> list[RichTable]:
+    """The cells with their figures, in several tables below each other where one is too wide; no figure is cut."""
+    known = [cell for cell in made.cells if cell.cost is not None]
+    names = [*(f"{cell.cell.row}, {cell.cell.column}" for cell in known), "all open runs"]
+    columns = {"runs": [*map(_states, known), _counts(made)]} | _figures(known, made)
+    longest = max(map(len, names))
+    room = width - 2 - longest  # blanks at both edges
+    if sum(map(_width, columns.items())) > room:
+        columns["runs"] = [states.replace(", ", ",\n") for states in columns["runs"]]
+        room = width - 2 - min(longest, max(_LEAST_NAME, width // 3))
+    shown, left = [], list(columns.items())
+    while left:
+        taken = [left.pop(0)]
+        while left and sum(map(_width, [*taken, left[0]])) <= room:
+            taken.append(left.pop(0))
+        shown.append(_block(names, dict(taken)))
+    return shown
+
+
+def _width(column: tuple[str, Sequence[str]]) -> int:
+    """Letters that a column takes with the gap before it."""
+    name, entries = column
+    return 1 + max(len(line) for text in (name, *entries) for line in text.split("\n"))
+
+
+def _block(names: Sequence[str], columns: Mapping[str, Sequence[str]]) -> RichTable:
     shown = _table()
     shown.add_column("cell", overflow="fold")
-    shown.add_column("runs")
-    for name in ("steps", "parameters", "TFLOP", "memory", "disk", *_HEADERS):
-        shown.add_column(name, justify="right", no_wrap=True)
-    for cell in made.cells:
-        if cell.cost is not None:
-            shown.add_row(f"{cell.cell.row}, {cell.cell.column}", _states(cell), *_figures(cell))
+    for name in columns:
+        shown.add_column(name, justify="left" if name == "runs" else "right", no_wrap=True)
+    *cells, total = zip(names, *columns.values(), strict=True)
+    for line in cells:
+        shown.add_row(*line)
     shown.add_section()
-    disk = sum(cell.open * cell.cost.disk for cell in made.cells if cell.cost)
-    flops = sum(cell.open * cell.cost.flops for cell in made.cells if cell.cost)
-    memory = max((cell.cost.memory for cell in made.cells if cell.cost), default=0)
-    steps = sum(cell.open * cell.cost.steps for cell in made.cells if cell.cost)
-    total = [f"{steps:,}", "", f"{flops / 1e12:,.1f}", _bytes(memory), _bytes(disk)]
-    counts = ", ".join(f"{made.states[state]} {state}" for state in _STATES if made.states[state])
-    shown.add_row("all open runs", counts, *total, *(_hours(made.hours(device)) for device in DEVICES))
+    shown.add_row(*total)
     return shown
 
 
@@ -79,28 +102,45 @@ def _states(cell: CellPlan) -> str:
     return ", ".join(f"{count} {state}" for state, count in counts.items() if count) or "shared"
 
 
-def _figures(cell: CellPlan) -> Iterator[str]:
-    cost = cell.cost
-    assert cost is not None
-    yield f"{cost.steps:,}"
-    yield f"{cost.parameters:,}"
-    yield f"{cost.flops / 1e12:,.1f}"
-    yield _bytes(cost.memory)
-    yield _bytes(cost.disk)
-    for device in DEVICES:
-        yield _hours(cell.hours[device])
+def _counts(made: Plan) -> str:
+    return ", ".join(f"{made.states[state]} {state}" for state in _STATES if made.states[state])
+
+
+def _figures(known: Sequence[CellPlan], made: Plan) -> dict[str, list[str]]:
+    """By column: the figure of each cell, and that of all open runs."""
+    costs = [(cell.open, cell.cost) for cell in known if cell.cost]
+    steps = [f"{cost.steps:,}" for _, cost in costs]
+    flops = [f"{cost.flops / 1e12:,.1f}" for _, cost in costs]
+    disk = sum(count * cost.disk for count, cost in costs)
+    return {
+        "steps": [*steps, f"{sum(count * cost.steps for count, cost in costs):,}"],
+        "parameters": [*(f"{cost.parameters:,}" for _, cost in costs), ""],
+        "TFLOP": [*flops, f"{sum(count * cost.flops for count, cost in costs) / 1e12:,.1f}"],
+        "memory": [
+            *(size_text(cost.memory) for _, cost in costs),
+            size_text(max((c.memory for _, c in costs), default=0)),
+        ],
+        "disk": [*(size_text(cost.disk) for _, cost in costs), size_text(disk)],
+    } | {
+        header: [*(_hours(cell.hours[device]) for cell in known), _hours(made.hours(device))]
+        for header, device in zip(_HEADERS, DEVICES, strict=True)
+    }
 
 
 def _remarks(made: Plan) -> Iterator[str]:
     yield "Figures of a cell are of one run; hours of one after another on one device."
+    by_source: dict[str, list[str]] = {}
     for device, source in made.sources.items():
-        yield f"  hours on {device}: {source}"
+        by_source.setdefault(source, []).append(device)
+    yield from (f"  hours on {', '.join(devices)}: {source}" for source, devices in by_source.items())
     yield "  memory, on the device and without torch itself, and disk: estimates"
     if any("V100" in device for device in made.sources):
-        yield "  a V100 needs trainer.precision=16-mixed, which makes other runs of it"
-    for run in (run for cell in made.cells for run in cell.runs if run.state == "failed"):
-        yield f"failed {run.attempts} time(s): {', '.join(run.cells[0])}, seed {run.seed}: {run.reason}"
-    for reason, cells in blocked(made.cells).items():
+        yield "  on a V100 add trainer.precision=16-mixed: such runs are counted apart from these"
+    yield from made.remarks
+    for run in (run for cell in made.cells for run in cell.runs if run.state in ("failed", "interrupted")):
+        if run.reason:
+            yield f"{run.state} ({run.attempts} started): {', '.join(run.cells[0])}, seed {run.seed}: {run.reason}"
+    for reason, cells in made.blocked.items():
         yield f"blocked: {', '.join(cells[:4])}{f' and {len(cells) - 4} more' if len(cells) > 4 else ''}: {reason}"
     commands = [cell.cell.command for cell in made.cells if cell.open]
     if commands:
@@ -110,9 +150,5 @@ def _remarks(made: Plan) -> Iterator[str]:
         yield "Nothing is left to run." if made.states["done"] else "Nothing can be run: every run is blocked."
 
 
-def _bytes(number: int) -> str:
-    return f"{number / 2**30:.1f} GiB" if number >= 2**29 else f"{number / 2**20:.0f} MiB"
-
-
 def _hours(hours: float) -> str:
-    return f"{hours:,.1f}" if hours >= 10 else f"{hours:.2f}" if hours >= 0.005 or not hours else "<0.01"
+    return f"{hours:,.1f}" if hours >= 10 else f"{hours:.2f}"

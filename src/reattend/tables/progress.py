@@ -17,7 +17,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
 
-from reattend.errors import ReattendError
+from reattend.errors import ReattendError, RunInterruptedError
 from reattend.runs.lease import holder
 from reattend.runs.metrics import FILE as METRICS
 from reattend.runs.metrics import read_metrics
@@ -28,7 +28,7 @@ from reattend.tables.worklist import Work, failures, is_done
 
 INTERVAL = 2.0  # seconds between two looks
 
-State = Literal["waiting", "running", "done", "failed"]
+State = Literal["waiting", "running", "interrupted", "done", "failed"]
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,8 @@ class Seen:
     """A run at one look.
 
     Attributes:
-        state: "failed" is given up; a run that will be tried again is waiting.
+        state: "failed" is given up; a run that failed and will be tried again is waiting; "interrupted" was started and
+            has no process.
         epoch, epochs: evaluated so far, and to be trained.
         seconds: of training, when it is done.
         told: the metric of the last evaluation, or why it failed.
@@ -67,7 +68,8 @@ class Progress:
             if before.state in ("done", "failed"):
                 continue
             now = self.seen[work.folder] = _look_at(work, self.retries)
-            if now.state != before.state:
+            taken_up_later = (before.state, now.state) == ("waiting", "interrupted")  # by an earlier launch
+            if now.state != before.state and not taken_up_later:
                 events.append(self._event(work, now))
         return events
 
@@ -94,7 +96,7 @@ class Progress:
         seconds = 0.0
         for work in self.works:
             seen = self.seen[work.folder]
-            if seen.state in ("waiting", "running"):
+            if seen.state not in ("done", "failed"):
                 alike = [spent for task, spent in done if task == work.config.task.name]
                 seconds += statistics.mean(alike or [spent for _, spent in done]) * (1 - seen.epoch / seen.epochs)
         return seconds / max(self.count("running"), 1)
@@ -163,15 +165,22 @@ def _look_at(work: Work, retries: int) -> Seen:
     if len(failed) > retries:
         return Seen("failed", told=f"{failed[-1].type}: {failed[-1].message}")
     epoch, told = _reached(work)
-    return Seen("running" if _is_running(work.folder) else "waiting", min(epoch, epochs), epochs, told=told)
-
-
-def _is_running(folder: Path) -> bool:
+    reached = min(epoch, epochs)
     try:
-        status = read_status(folder)
-        owner = holder(folder) if status is not None and status.state == "running" else None
+        status = read_status(work.folder)
     except ReattendError:
-        return False
+        status = None
+    if status is None or status.state == "planned":
+        return Seen("waiting", reached, epochs)
+    if status.state == "running" and _has_process(work.folder):
+        return Seen("running", reached, epochs, told=told)
+    if status.error is not None and status.error["type"] != RunInterruptedError.__name__:
+        return Seen("waiting", reached, epochs, told=f"{status.error['type']}: {status.error['message']}")
+    return Seen("interrupted", reached, epochs, told=f"after epoch {reached} of {epochs}; it can go on")
+
+
+def _has_process(folder: Path) -> bool:
+    owner = holder(folder)
     if owner is None or owner.released:
         return False
     return owner.place != place() or is_running(owner.pid, owner.process_start) is not False

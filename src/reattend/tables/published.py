@@ -10,12 +10,15 @@ from pathlib import Path
 from reattend.errors import ReattendError, nearest
 from reattend.tables.table import Place, Published, PublishedNumbers, Table
 
-COLUMNS = ("row", "column", "value", "number", "spread", "source")
+COLUMNS = ("row", "column", "value", "number", "spread", "runs", "source")
 _FILLED_IN = "filled in from "
 
 
 def fill_in(table: Table, path: Path) -> Table:
     """The table with the numbers of a CSV file of `COLUMNS` in places where none, or only an unconfirmed one, is known.
+
+    `spread` is the standard deviation over `runs` runs, and both may be empty: a number takes part in a test with its
+    spread only where both are known.
 
     Raises:
         ReattendError: the file cannot be read, names what the table does not have, has no number or source, or a place
@@ -28,15 +31,15 @@ def fill_in(table: Table, path: Path) -> Table:
         if places.count(place) > 1:
             problems.append(f"{path}, line {number}: {place.row}, {place.column}, {place.value} stands there twice")
     if problems:
-        raise ReattendError("\n".join([*problems, f"Each line is {','.join(COLUMNS)}; spread may be empty."]))
-    numbers: dict[tuple[str, str], dict[str, dict[str, float | list[float]]]] = {}
+        raise ReattendError("\n".join([*problems, f"Each line is {','.join(COLUMNS)}; spread and runs may be empty."]))
+    numbers: dict[tuple[str, str, str], dict[str, dict[str, float | list[float]]]] = {}
     for (_, line), place in zip(lines, places, strict=True):
         mean, spread = float(line["number"]), line["spread"]
-        block = numbers.setdefault((place.value, line["source"]), {})
+        block = numbers.setdefault((place.value, line["source"], line["runs"]), {})
         block.setdefault(place.row, {})[place.column] = [mean, float(spread)] if spread else mean
     filled = [
-        PublishedNumbers(value, "read", f"{_FILLED_IN}{path.name}: {source}", rows)
-        for (value, source), rows in numbers.items()
+        PublishedNumbers(value, "read", f"{_FILLED_IN}{path.name}: {source}", rows, int(runs) if runs else None)
+        for (value, source, runs), rows in numbers.items()
     ]
     return dataclasses.replace(table, published=[*filled, *_without(table.published, places)])
 
@@ -77,6 +80,10 @@ def _problems(table: Table, line: Mapping[str, str]) -> Iterator[str]:
     for key in ("number", "spread"):
         if not _is_number(line[key]) and (key == "number" or line[key]):
             yield f"{key}: a number, found '{line[key]}'"
+    if _is_number(line["spread"]) and float(line["spread"]) < 0:
+        yield f"spread: a standard deviation, found {line['spread']}"
+    if line["runs"] and not (line["runs"].isdecimal() and int(line["runs"]) > 0):
+        yield f"runs: how many the number is the mean of, a whole number from 1 on, found '{line['runs']}'"
     if not line["source"]:
         yield "source: where in the paper the number stands"
     place = _place(line)

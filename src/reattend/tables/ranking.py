@@ -18,6 +18,8 @@ LEAST_ROWS, LEAST_COLUMNS = 3, 5
 def rank(name: str, value: Value, rows: Sequence[str], means: Mapping[str, Mapping[str, float]]) -> Ranking | None:
     """Ranks `rows` in every column in which all of them have a mean; None with too few rows or columns.
 
+    Where all rows are equal in every column Friedman's statistic is 0 / 0; its p is then 1.
+
     Args:
         name: of the value that is ranked.
         value: the same.
@@ -25,8 +27,10 @@ def rank(name: str, value: Value, rows: Sequence[str], means: Mapping[str, Mappi
         means: row -> column -> mean.
     """
     rows = [row for row in rows if means.get(row)]
-    columns = [column for column in next(iter(means.values()), {}) if all(column in means[row] for row in rows)]
-    if len(rows) < LEAST_ROWS or len(columns) < LEAST_COLUMNS:
+    if len(rows) < LEAST_ROWS:
+        return None
+    columns = [column for column in means[rows[0]] if all(column in means[row] for row in rows)]
+    if len(columns) < LEAST_COLUMNS:
         return None
     sign = -1.0 if value.better == "higher" else 1.0
     table = sign * np.array([[means[row][column] for row in rows] for column in columns])
@@ -38,7 +42,7 @@ def rank(name: str, value: Value, rows: Sequence[str], means: Mapping[str, Mappi
         value=name,
         columns=tuple(columns),
         average_ranks=dict(zip(rows, map(float, ranks), strict=True)),
-        friedman_p=float(stats.friedmanchisquare(*table.T).pvalue),
+        friedman_p=float(stats.friedmanchisquare(*table.T).pvalue) if np.ptp(table, axis=1).any() else 1.0,
         nemenyi_p={(rows[i], rows[j]): float(pairs[i, j]) for i in range(count) for j in range(count) if i < j},
         critical_difference=float(studentised * math.sqrt(count * (count + 1) / (6 * len(columns)))),
     )

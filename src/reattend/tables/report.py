@@ -7,7 +7,7 @@ import hashlib
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich import box
@@ -21,18 +21,19 @@ from reattend.tables.collect import collect_evidence
 from reattend.tables.evidence import Evidence
 from reattend.tables.published import fill_in
 from reattend.tables.render import view
+from reattend.tables.render.commands import reproduce_command, selection
 from reattend.tables.render.html import html
 from reattend.tables.render.latex import latex
 from reattend.tables.render.markdown import markdown
 from reattend.tables.render.page import Page, page
 from reattend.tables.render.plots import figures
-from reattend.tables.request import Request, read_request
+from reattend.tables.request import KEYS, Request, read_request
+from reattend.tables.results import EXPORTED
+from reattend.tables.stamps import deviations
 from reattend.tables.table import Place
 
-OPTIONS = ("to", "published")
+OPTIONS = KEYS["scripts/report.py"]
 
-# What does not change a number: a page with other such settings is the same page.
-_SAME_PAGE = ("trainer", "logger", "launcher", "compile", "rerun", "outputs", "data.root")
 _LONGEST_NAME = 100
 
 
@@ -54,13 +55,15 @@ def write(request: Request) -> list[Path]:
         the three files, in the folder `to`, or by the table's name in <outputs>/reports.
 
     Raises:
-        ReattendError: the file `published` cannot be used, or a page cannot be written.
+        ReattendError: the file `published` cannot be used, no cell can be composed, there are no runs at all, or a page
+            cannot be written.
     """
     if "published" in request.options:
         table = fill_in(request.table, Path(request.options["published"]))
         request = dataclasses.replace(request, table=table)
     evidence = collect_evidence(request)
-    folder = Path(request.options["to"]) if "to" in request.options else report_folder(evidence)
+    _check(evidence)
+    folder = Path(request.options["to"]) if "to" in request.options else report_folder(request, _outputs(evidence))
     made = page(evidence, folder)
     contents = {
         "report.html": html(made, figures(evidence)),
@@ -74,25 +77,38 @@ def write(request: Request) -> list[Path]:
     return paths
 
 
-def report_folder(evidence: Evidence) -> Path:
-    """<outputs>/reports/<table>, with what the command line sets otherwise than the table, such as "-quick"."""
-    request = evidence.request
-    outputs = next((cell.config.outputs for cell in evidence.cells if cell.config), "outputs")
+def report_folder(request: Request, outputs: Path) -> Path:
+    """<outputs>/reports/<table>, with what the command line asks for otherwise: "-quick", "-columns=JapaneseVowels"."""
     name = Path(request.name).stem if request.name.endswith((".yaml", ".yml")) else request.name
-    suffix = "".join(f"-{told}" for told in _deviations(request.extra))
+    told = [*selection(request), *map(_setting, deviations(request.extra))]
+    # A comma becomes "+", as "_" stands in names: rows=bn,sh is not rows=bn_sh.
+    suffix = "".join("-" + re.sub(r"[^\w.=+-]+", "_", word.replace(",", "+")) for word in told)
     if len(suffix) > _LONGEST_NAME:
         suffix = f"-{hashlib.sha256(suffix.encode()).hexdigest()[:12]}"
-    return Path(outputs, "reports", name + suffix)
+    return outputs / "reports" / (name + suffix)
 
 
-def _deviations(extra: Sequence[str]) -> Iterator[str]:
-    defaults = group_defaults()
-    for override in extra:
-        key, _, setting = override.lstrip("+~").partition("=")
-        same = any(key == ignored or key.startswith(f"{ignored}.") for ignored in _SAME_PAGE)
-        if (same and key != "trainer.precision") or defaults.get(key) == setting:
-            continue
-        yield re.sub(r"[^\w.=-]+", "_", setting if key in defaults else override)
+def _outputs(evidence: Evidence) -> Path:
+    return next(Path(cell.config.outputs) for cell in evidence.cells if cell.config)
+
+
+def _setting(override: str) -> str:
+    """A choice of a group is known by the member's name."""
+    key, _, setting = override.lstrip("+~").partition("=")
+    return setting if key in group_defaults() else override
+
+
+def _check(evidence: Evidence) -> None:
+    """Refuses a page that could say nothing, which would take the place of an earlier one."""
+    if not any(cell.config for cell in evidence.cells):
+        problems = "\n".join(dict.fromkeys(f"  {cell.problem}" for cell in evidence.cells))
+        raise ReattendError(f"No page is written, as no cell of it can be composed:\n{problems}")
+    runs = _outputs(evidence) / "runs"
+    if not evidence.found and not runs.is_dir():
+        raise ReattendError(
+            f"No page is written, as there are no runs in {runs}, and none of these in {EXPORTED}. "
+            f"This runs them: {reproduce_command(evidence.request)}"
+        )
 
 
 def _print(evidence: Evidence, made: Page, paths: Sequence[Path]) -> None:
@@ -105,8 +121,11 @@ def _print(evidence: Evidence, made: Page, paths: Sequence[Path]) -> None:
         why = "; ".join(told for told in (claim.why, claim.more) if told)
         told = f"{claim.verdict}:{effect} {claim.text}{f' ({why})' if why else ''}"
         console.print(told, markup=False, soft_wrap=True)
-    for told in (*made.stamps, *evidence.damaged, made.summary):
-        console.print(told, markup=False, soft_wrap=True)
+    notes = {f"{head.label}: {head.note}": None for grid in made.grids for head, _ in grid.rows if head.note}
+    failed = [f"failed: {runs.cells}: {runs.reason}" for runs in made.lacking if runs.state == "failed"]
+    for told in (*notes, *made.stamps, *evidence.damaged, *failed, made.part, made.summary):
+        if told:
+            console.print(told, markup=False, soft_wrap=True)
     if made.fill:
         console.print(f"What is missing: {made.fill}", markup=False, soft_wrap=True)
     for path in paths:
@@ -116,7 +135,10 @@ def _print(evidence: Evidence, made: Page, paths: Sequence[Path]) -> None:
 def _short(evidence: Evidence, made: Page) -> RichTable:
     """Every number that there is, a line each, by column."""
     shown = RichTable(
-        title=f"{made.table.title}\n{made.table.paper}", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
+        title="\n".join(filter(None, (made.table.title, made.table.paper))),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
     )
     shown.add_column("row", no_wrap=True)
     shown.add_column("column")

@@ -8,11 +8,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from types import FrameType
 
-from reattend.config import compose, read
+from reattend.config import ConfigError, compose, read
 from reattend.errors import ReattendError, nearest
-from reattend.tables.request import Request, read_requests
+from reattend.tables.request import KEYS, Request, read_requests
 
-OPTIONS = ("plan", "workers", "retries", "report")
+OPTIONS = KEYS["scripts/reproduce.py"]
 
 _INTERRUPTED = 130
 
@@ -78,7 +78,7 @@ def _run(request: Request, workers: int | None, retries: int, report: bool) -> i
         return _INTERRUPTED
     except ReattendError as error:
         print(error, file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, ConfigError) else 1
     return 1 if outcome.failed or outcome.left or not any(run.state == "done" for run in outcome.runs) else 0
 
 

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from reattend.config import check_overrides, normalise_overrides
-from reattend.config.groups import members
+from reattend.config.groups import group_defaults, members
 from reattend.config.overrides import split_flags
+from reattend.config.schema import RunConfig
 from reattend.errors import ReattendError, nearest
 from reattend.tables.cells import Cell, compose_cells
 from reattend.tables.ladder import ladder_rows
 from reattend.tables.table import Setting, Table, load_table, table_names
+
+# Keys of a command's own, besides those of `read_request`.
+KEYS = {
+    "scripts/reproduce.py": ("plan", "workers", "retries", "report"),
+    "scripts/report.py": ("to", "published"),
+}
 
 
 @dataclass(frozen=True)
@@ -37,7 +46,11 @@ class Request:
     options: Mapping[str, str]
 
     def cells(self) -> list[Cell]:
-        """The wanted cells, composed."""
+        """The wanted cells, composed once: what is edited later changes nothing for this request."""
+        return self._cells
+
+    @cached_property
+    def _cells(self) -> list[Cell]:
         return compose_cells(self.table, self.rows, self.columns, self.extra)
 
 
@@ -69,6 +82,7 @@ def read_request(arguments: Sequence[str], options: Collection[str] = ()) -> Req
     flags, _ = split_flags(rest)
     if flags:
         raise ReattendError(f"{flags[0]}: this command takes key=value only.")
+    _check_keys(rest, own)
     check_overrides(rest)
     if "table" not in chosen:
         raise ReattendError(f"Which table? table=<name> with one of: {', '.join(table_names())}.")
@@ -117,6 +131,24 @@ def read_requests(arguments: Sequence[str], options: Collection[str] = ()) -> li
     request = read_request([f"table={first}" if a == "table=all" else a for a in arguments], options)
     counts = [argument.removeprefix("seeds=") for argument in arguments if argument.startswith("seeds=")]
     return [request, *(_whole(request, name, counts[-1] if counts else None) for name in others)]
+
+
+def _check_keys(overrides: Sequence[str], own: Collection[str]) -> None:
+    """Refuses keys that are neither a configuration's nor the command's own, with the nearest of both."""
+    known = {field.name for field in dataclasses.fields(RunConfig)} | set(group_defaults()) | {"best", "hydra"}
+    for override in overrides:
+        key = override.lstrip("+~").partition("=")[0]
+        command = next((command for command, keys in KEYS.items() if key in keys), None)
+        if command is not None:
+            raise ReattendError(f"{override}: '{key}' is a key of python {command}.")
+        if key == "seed":
+            raise ReattendError(f"{override}: a table is run with the seeds 0 to n - 1, which seeds=n sets.")
+        if re.split(r"[./@]", key)[0] not in known and "=" in override:
+            of_both = {*own, *known} - {"hydra", "seed"}
+            raise ReattendError(
+                f"{override}: there is no key '{key}'.{nearest(key, of_both)} This command's own: "
+                f"{', '.join(sorted(own))}; the others are groups and keys of a run (python scripts/list.py)."
+            )
 
 
 def _whole(like: Request, name: str, seeds: str | None) -> Request:

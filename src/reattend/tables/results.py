@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from reattend.config import to_dict
+from reattend.data.checksum import data_checksum
 from reattend.errors import ReattendError
 from reattend.runs.identity import fingerprint
 from reattend.runs.result import FILE, Result, read_result
@@ -24,6 +26,11 @@ class Found:
     result: Result
     folder: Path
 
+    @property
+    def checksum(self) -> str:
+        """Of the data that the run was on."""
+        return "".join(self.result.data_checksums.values())
+
 
 @dataclass(frozen=True)
 class Results:
@@ -32,15 +39,28 @@ class Results:
     runs: Mapping[str, Found]
     damaged: tuple[str, ...]
 
-    def of(self, cell: Cell) -> list[Found]:
-        """Runs of the cell's configuration, by seed: found by what they are, not by where they lie."""
+    def of(self, cell: Cell) -> tuple[list[Found], list[Found]]:
+        """Runs of the cell's configuration, by seed: found by what they are, not by where they lie.
+
+        Returns:
+            those on one version of the data, today's if that is at hand and else the newest run's, so one of each seed;
+            and those on other data.
+        """
         if cell.config is None:
-            return []
+            return [], []
         wanted = to_dict(cell.config)
-        return sorted(
-            (found for found in self.runs.values() if _is_at_some_seed(found.result, wanted, cell.revisions)),
+        found = sorted(
+            (found for found in self.runs.values() if _is_at_some_seed(found, wanted, cell.revisions)),
             key=lambda found: found.result.seed,
         )
+        if not found:
+            return [], []
+        try:
+            checksum = data_checksum(cell.config)
+        except ReattendError:
+            checksum = max(found, key=_age).checksum
+        same = [run for run in found if run.checksum == checksum]
+        return same, [run for run in found if run.checksum != checksum]
 
 
 def load_results(roots: Iterable[Path]) -> Results:
@@ -52,15 +72,23 @@ def load_results(roots: Iterable[Path]) -> Results:
             if path.parent.name.startswith("before-"):
                 continue  # set aside by rerun=true
             try:
-                result = read_result(path.parent)
-            except ReattendError as error:
+                stat = path.stat()
+                result = _read(path.parent, (stat.st_ino, stat.st_mtime_ns, stat.st_size))
+            except (ReattendError, FileNotFoundError) as error:
                 damaged.append(str(error))
                 continue
             runs.setdefault(result.fingerprint, Found(result, path.parent))
     return Results(runs, tuple(damaged))
 
 
-def _is_at_some_seed(result: Result, wanted: Mapping[str, Any], revised: Mapping[str, int]) -> bool:
+@cache
+def _read(folder: Path, state: tuple[int, int, int]) -> Result:
+    """Once for all tables that a command is asked for; a file that was written anew has another `state`."""
+    return read_result(folder)
+
+
+def _is_at_some_seed(found: Found, wanted: Mapping[str, Any], revised: Mapping[str, int]) -> bool:
+    result = found.result
     if (result.task, result.scale, result.data) != (
         wanted["task"]["name"],
         wanted["scale"]["name"],
@@ -68,5 +96,9 @@ def _is_at_some_seed(result: Result, wanted: Mapping[str, Any], revised: Mapping
     ):
         return False
     at_its_seed = copy.copy(dict(wanted)) | {"seed": result.seed}
-    checksum = "".join(result.data_checksums.values())
-    return fingerprint(at_its_seed, checksum, revised) == result.fingerprint
+    return fingerprint(at_its_seed, found.checksum, revised) == result.fingerprint
+
+
+def _age(found: Found) -> tuple[float, str]:
+    """Grows with the time at which the result was written; equal times are told apart the same way everywhere."""
+    return (found.folder / FILE).stat().st_mtime, found.checksum

@@ -12,8 +12,10 @@ from reattend.config import to_dict
 from reattend.config.schema import RunConfig
 from reattend.data.checksum import data_checksum
 from reattend.errors import ReattendError
+from reattend.runs.catalogue import state_of
 from reattend.runs.identity import fingerprint, run_folder
-from reattend.runs.status import read_status
+from reattend.runs.result import FILE as RESULT
+from reattend.runs.status import FILE as STATUS
 from reattend.tables.cells import Cell, quoted
 from reattend.tables.results import Results
 
@@ -30,7 +32,7 @@ class TableRun:
         config: composed from these; None where a cell is blocked by its configuration.
         fingerprint, folder: its identity; None without data.
         state: "interrupted" has been started and not ended: another process may be at it.
-        reason: why it is blocked or failed.
+        reason: why it is blocked or failed, or which of its files is missing or damaged.
         attempts: how often it was started.
     """
 
@@ -62,6 +64,15 @@ def table_runs(cells: Iterable[Cell], seeds: Sequence[int], results: Results) ->
     return list(runs.values())
 
 
+def blocked_cells(runs: Iterable[TableRun]) -> dict[str, list[str]]:
+    """Why runs are blocked, each reason once, with the names of the cells that it holds for."""
+    reasons: dict[str, dict[str, None]] = {}
+    for run in runs:
+        if run.state == "blocked":
+            reasons.setdefault(run.reason, {}).update({f"{row} on {column}": None for row, column in run.cells})
+    return {reason: list(names) for reason, names in reasons.items()}
+
+
 def _run(cell: Cell, seed: int, results: Results) -> TableRun:
     at = ((cell.row, cell.column),)
     overrides = (*cell.overrides, f"seed={seed}")
@@ -82,12 +93,8 @@ def _run(cell: Cell, seed: int, results: Results) -> TableRun:
 
 
 def _progress(folder: Path) -> tuple[State, str, int]:
-    try:
-        status = read_status(folder)
-    except ReattendError as error:
-        return "to do", str(error), 0
-    if status is None or status.state == "planned":
+    if not any((folder / name).exists() for name in (STATUS, RESULT)):
         return "to do", "", 0
-    if status.state == "failed" and status.error and status.error["type"] != "RunInterruptedError":
-        return "failed", f"{status.error['type']}: {status.error['message']}", status.attempts
-    return "interrupted", "", status.attempts
+    found, attempts, reason, _ = state_of(folder)
+    state: State = "to do" if found == "planned" else "failed" if found == "failed" else "interrupted"
+    return state, reason, attempts

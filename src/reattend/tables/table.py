@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -14,6 +14,7 @@ from reattend.config.limits import Count, NonNegativeInt, Positive
 from reattend.config.loader import load_file
 from reattend.config.problems import refuse
 from reattend.errors import ReattendError, nearest
+from reattend.tables.table_check import contradictions, exists, mistyped
 
 Certainty = Literal["read", "unconfirmed"]
 
@@ -21,7 +22,7 @@ Certainty = Literal["read", "unconfirmed"]
 FACTORS = {"%": 100.0, "GB": 1e-9, "MB": 1e-6, "M": 1e-6, "GFLOP": 1e-9, "TFLOP": 1e-12, "s/1K steps": 1000.0}
 
 # Figures of a whole run; any other metric is one of `result.json`'s, such as "test/accuracy".
-OF_A_DEVICE = ("peak_memory", "seconds", "seconds_per_step", "steps_per_second")
+OF_A_DEVICE = ("peak_memory", "seconds", "seconds_per_epoch", "seconds_per_step", "steps_per_second")
 OF_A_RUN = ("parameters", "flops", "training_flops", *OF_A_DEVICE)
 
 
@@ -42,8 +43,9 @@ class Value:
         better: whether higher or lower is.
         unit: "%" stands for a fraction in result files; "GB" and the like for bytes, numbers and operations.
         digits: after the point.
-        margin: two values of this column that differ by less are equal for all purposes, in its unit; without one there
-            is no verdict on its cells.
+        margin: two values of this column that differ by less are equal for all purposes, in its unit; with
+            `relative_to` it is relative, 0.1 means ratios within a factor of 1.1 either way. Without one there is no
+            verdict on its cells.
         relative_to: for figures that depend on the hardware, the row by whose value on the same device all others are
             divided before they are compared.
         selection: the epoch; `protocol` takes the protocol's own rule, `last` the last one.
@@ -130,7 +132,7 @@ class Table:
 
     Attributes:
         title: what is compared on what.
-        paper: whose, with its number there.
+        paper: whose, with its number there; "" for a table of one's own.
         average: over what the paper's numbers are means, in words.
         seeds: how many each cell is run with: 0, 1, ...
         values: what is printed of each cell, by name.
@@ -144,12 +146,12 @@ class Table:
     """
 
     title: str
-    paper: str
-    average: str
     seeds: Count
     values: Mapping[str, Value]
     rows: Mapping[str, Setting]
     columns: Mapping[str, Setting]
+    paper: str = ""
+    average: str = ""
     overrides: list[str] = field(default_factory=list)
     mean: str | None = None
     published: list[PublishedNumbers] = field(default_factory=list)
@@ -161,6 +163,12 @@ class Table:
     def all_columns(self) -> list[str]:
         """The columns and the mean."""
         return [*self.columns, *([self.mean] if self.mean else [])]
+
+    @property
+    def all_overrides(self) -> list[str]:
+        """Of the table, its rows and its columns."""
+        settings = [*self.rows.values(), *self.columns.values()]
+        return [*self.overrides, *(override for setting in settings for override in setting.overrides)]
 
     def published_number(self, row: str, column: str, value: str) -> Published | None:
         """What the paper printed in a place, None if that is not known."""
@@ -187,7 +195,11 @@ def load_table(name: str) -> Table:
     """
     own = Path(name)
     if own.suffix in (".yaml", ".yml"):
-        return _read(own, name)
+        table = _read(own, name)
+        if not all(map(exists, table.all_overrides)):
+            ours = {override for shipped in map(load_table, table_names()) for override in shipped.all_overrides}
+            refuse(list(mistyped(table, ours, name)))
+        return table
     if name not in table_names():
         raise ReattendError(
             f"There is no table '{name}'.{nearest(name, table_names())} All: {', '.join(table_names())}; a file of "
@@ -200,43 +212,7 @@ def _read(path: Path, shown: str) -> Table:
     problems: list[str] = []
     table = bind_dataclass(Table, load_file(path), shown, problems)
     if isinstance(table, Table):
-        problems += [f"{shown}.{problem}" for problem in _contradictions(table)]
+        problems += [f"{shown}.{problem}" for problem in contradictions(table)]
     refuse(problems, "Tables: python scripts/list.py table")
     assert isinstance(table, Table)
     return table
-
-
-def _contradictions(table: Table) -> Iterator[str]:
-    """What names a row, column or value that the table does not have, and settings that exclude each other."""
-    if table.mean in table.columns:
-        yield f"mean: '{table.mean}' is a column already"
-    for name, value in table.values.items():
-        if value.relative_to is not None:
-            yield from _unknown(f"values.{name}.relative_to", value.relative_to, table.rows)
-    for group, blocks in (("published", table.published), ("elsewhere", table.elsewhere)):
-        for number, block in enumerate(blocks):
-            place = f"{group}[{number}]"
-            yield from _unknown(f"{place}.value", block.value, table.values)
-            for row, columns in block.numbers.items():
-                yield from _unknown(f"{place}.numbers", row, table.rows)
-                for column, entry in columns.items():
-                    yield from _unknown(f"{place}.numbers.{row}", column, table.all_columns)
-                    if isinstance(entry, list) and len(entry) != 2:
-                        yield f"{place}.numbers.{row}.{column}: a list is [mean, standard deviation], found {entry}"
-    for name, claim in table.claims.items():
-        for side, at in (("left", claim.left), ("right", claim.right)):
-            path = f"claims.{name}.{side}"
-            yield from _unknown(f"{path}.row", at.row, table.rows)
-            yield from _unknown(f"{path}.column", at.column, table.all_columns)
-            yield from _unknown(f"{path}.value", at.value, table.values)
-        if claim.at_least is None and claim.at_most is None:
-            yield f"claims.{name}: it needs at_least, at_most or both"
-        elif claim.by == "ratio" and any(bound is not None and bound <= 0 for bound in (claim.at_least, claim.at_most)):
-            yield f"claims.{name}: the bounds of a ratio must be above 0"
-        elif None not in (claim.at_least, claim.at_most) and claim.at_least >= claim.at_most:  # type: ignore[operator]
-            yield f"claims.{name}: at_least must be smaller than at_most"
-
-
-def _unknown(path: str, name: str, known: Sequence[str] | Mapping[str, object]) -> Iterator[str]:
-    if name not in known:
-        yield f"{path}: the table has no '{name}'.{nearest(name, known)}"

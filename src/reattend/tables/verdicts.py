@@ -2,89 +2,150 @@
 
 from __future__ import annotations
 
-import bisect
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-from scipy import stats
+from reattend.tables.evidence import CellVerdict, Measured, PlaceEvidence
+from reattend.tables.table import Place, Published, Table, Value
+from reattend.tables.welch import LEAST_SEEDS, LEVEL, Effect, Sample
 
-from reattend.tables.evidence import CellVerdict, Measured
-
-LEVEL = 0.05  # of each one-sided test
-POWER = 0.8
-LEAST_SEEDS = 3
-MOST_SEEDS = 1000  # beyond this "more seeds" is no advice
+_NOT_COMPARABLE = "quick scale or stand-in data is never compared with published numbers"
+_SPREAD_OF_A_MEAN = "the published spread of a mean over columns may be a mean of spreads, so it is not used"
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The difference of ours from a published number, with its verdict; see `PlaceEvidence`."""
+    """What the two one-sided tests say of an effect; see `PlaceEvidence`."""
 
-    difference: float
     interval: tuple[float, float]
     verdict: CellVerdict
     more_seeds: int | None
 
 
-def compare(
-    ours: Measured, number: float, margin: float, spread: float | None = None, runs: int | None = None
-) -> Comparison:
-    """Tests whether the mean of ours differs from `number` by less than `margin`.
+def compare(effect: Effect, low: float, high: float) -> Comparison:
+    """Tests whether `effect` lies within (low, high).
 
-    The 90 % confidence interval of the difference of means is that of Student's one-sample t, or of Welch's two-sample
-    t where the published spread over at least two runs is known. The number is reproduced if the interval lies within
-    (-margin, margin), which is the two one-sided tests at 5 % (Schuirmann 1987), and different if it lies outside of
-    that range as a whole.
+    It is reproduced if its 90 % confidence interval lies within that range, which is the two one-sided tests at 5 %
+    (Schuirmann 1987), and different if the interval lies outside as a whole.
+    """
+    interval = effect.interval()
+    if low < interval[0] and interval[1] < high:
+        return Comparison(interval, "reproduced", None)
+    if interval[0] >= high or interval[1] <= low:
+        return Comparison(interval, "different", None)
+    power = Effect.power_inside if low < effect.value < high else Effect.power_outside
+    return Comparison(interval, "undecided", effect.more_seeds(lambda more: power(more, low, high, LEVEL)))
+
+
+def judge_place(
+    table: Table, place: Place, measured: Mapping[Place, Measured], lacking: str, left_out: str, comparable: bool
+) -> PlaceEvidence:
+    """Compares ours with the published number of a place.
+
+    The difference of the means is tested against the value's margin; the published one takes part with its spread
+    where the number of runs behind it is known, else as exact. For a value with `relative_to` the ratio of two ratios,
+    ours to our baseline and theirs to theirs, is tested on the log scale against the relative margin. What rounding of
+    the printed numbers may hide is added to the margin.
 
     Args:
-        ours: at least three seeds.
-        number: the published mean.
-        margin: above zero, in the same unit.
-        spread: the standard deviation over the published runs.
-        runs: how many these are.
-
-    Raises:
-        ValueError: for fewer than three seeds.
+        table: whose place it is.
+        place: of a row, a column or the mean, and a value of the table.
+        measured: ours, of all places.
+        lacking: why ours is not among these.
+        left_out: what of the runs it does not use.
+        comparable: False for results that are never compared with published ones.
     """
-    count, std = len(ours.by_seed), ours.std
-    if count < LEAST_SEEDS or std is None:
-        raise ValueError(f"{count} seeds are too few for a verdict")
-    theirs = (spread, runs) if spread is not None and runs is not None and runs > 1 else (0.0, None)
-    difference = ours.mean - number
-    half = _half_width(std, count, *theirs)
-    interval = (difference - half, difference + half)
-    if -margin < interval[0] and interval[1] < margin:
-        return Comparison(difference, interval, "reproduced", None)
-    if interval[0] >= margin or interval[1] <= -margin:
-        return Comparison(difference, interval, "different", None)
-    distance = abs(margin - abs(difference))
-    needed = seeds_needed(lambda n: _needed_distance(std, n, *theirs), distance, count)
-    return Comparison(difference, interval, "undecided", None if needed is None else needed - count)
+    ours, value = measured.get(place), table.values[place.value]
+    published = table.published_number(place.row, place.column, place.value)
+    known = PlaceEvidence(place, ours, published, None, None, None, "not compared", left_out=left_out)
+    if ours is None or published is None:
+        return replace(known, why=lacking if ours is None else "no published number is known")
+    why = _not_compared(published, value, comparable)
+    baseline = _baseline(table, place, measured) if value.relative_to else None
+    if isinstance(baseline, str):
+        return replace(known, why=why or baseline)
+    known = replace(known, compared=_compared(ours, published, baseline))
+    if why or value.margin is None:
+        return replace(known, why=why)
+    groups = {"": ours} | ({f"{value.relative_to} has ": baseline[0]} if baseline else {})
+    few = [f"{whose}{len(group.by_seed)}" for whose, group in groups.items() if len(group.by_seed) < LEAST_SEEDS]
+    effect, low, high = _to_be_tested(table, place, ours, published, baseline, value.margin)
+    shown = math.exp if baseline else float
+    known = replace(known, effect=shown(effect.value))
+    if few:
+        return replace(known, why=f"{', '.join(few)} of at least {LEAST_SEEDS} seeds")
+    made = compare(effect, low, high)
+    if place.column == table.mean and _published_sample(published):
+        known = replace(known, left_out="; ".join(told for told in (left_out, _SPREAD_OF_A_MEAN) if told))
+    interval = (shown(made.interval[0]), shown(made.interval[1]))
+    return replace(known, interval=interval, verdict=made.verdict, more_seeds=made.more_seeds)
 
 
-def seeds_needed(distance_at: Callable[[int], float], distance: float, count: int) -> int | None:
-    """The smallest number of seeds above `count` at which an effect of `distance` is seen with a power of 80 %."""
-    more = range(count + 1, MOST_SEEDS + 1)
-    place = bisect.bisect_left(more, True, key=lambda seeds: distance_at(seeds) <= distance)
-    return more[place] if place < len(more) else None
+_Baseline = tuple[Measured, Published]
 
 
-def _standard_error(std: float, count: int, spread: float, runs: int | None) -> tuple[float, float]:
-    """Of the difference of means, with its degrees of freedom (Welch-Satterthwaite)."""
-    ours, theirs = std**2 / count, 0.0 if runs is None else spread**2 / runs
-    if ours + theirs == 0.0 or runs is None:
-        return math.sqrt(ours), count - 1
-    freedom = (ours + theirs) ** 2 / (ours**2 / (count - 1) + theirs**2 / (runs - 1))
-    return math.sqrt(ours + theirs), freedom
+def _not_compared(published: Published, value: Value, comparable: bool) -> str:
+    if not comparable:
+        return _NOT_COMPARABLE
+    if published.certainty == "unconfirmed":
+        return "the published number is unconfirmed"
+    return "" if value.margin is not None else "the table states no margin for it"
 
 
-def _half_width(std: float, count: int, spread: float, runs: int | None) -> float:
-    error, freedom = _standard_error(std, count, spread, runs)
-    return float(stats.t.ppf(1 - LEVEL, freedom) * error)
+def _baseline(table: Table, place: Place, measured: Mapping[Place, Measured]) -> _Baseline | str:
+    """Our and the published number of the row that others are divided by, or why there is no ratio."""
+    row, value = str(table.values[place.value].relative_to), table.values[place.value]
+    if place.row == row:
+        return "the others are divided by it"
+    base = measured.get(replace(place, row=row))
+    theirs = table.published_number(row, place.column, place.value)
+    if base is None or theirs is None:
+        return f"{row}, by which it is divided, has no {'run' if base is None else 'published number'}"
+    if theirs.certainty == "unconfirmed":
+        return f"the published number of {row}, by which it is divided, is unconfirmed"
+    published = table.published_number(place.row, place.column, place.value)
+    devices = {run.result.device for run in (*measured[place].runs, *base.runs)}
+    if len(devices) > 1:
+        return f"measured on different devices: {', '.join(sorted(devices))}"
+    if min(*measured[place].numbers, *base.numbers) <= 0:
+        return "a figure is not positive, so there is no ratio"
+    if published is not None and min(published.number, theirs.number) <= _hidden(value):
+        return "a published number is too small for the digits that it is printed with, so there is no ratio"
+    return base, theirs
 
 
-def _needed_distance(std: float, count: int, spread: float, runs: int | None) -> float:
-    """How far from the margin a difference must be for the test to see it with a power of 80 %, roughly."""
-    error, freedom = _standard_error(std, count, spread, runs)
-    return float((stats.t.ppf(1 - LEVEL, freedom) + stats.t.ppf(POWER, freedom)) * error)
+def _compared(ours: Measured, published: Published, baseline: _Baseline | None) -> tuple[float, float]:
+    if baseline is None:
+        return ours.mean, published.number
+    return ours.mean / baseline[0].mean, published.number / baseline[1].number
+
+
+def _to_be_tested(
+    table: Table, place: Place, ours: Measured, published: Published, baseline: _Baseline | None, margin: float
+) -> tuple[Effect, float, float]:
+    """The effect and the range in which it counts as none, on the log scale with a baseline."""
+    hidden = _hidden(table.values[place.value])
+    published_ones = [published, *([baseline[1]] if baseline else [])] if place.column != table.mean else []
+    samples = tuple(sample for sample in map(_published_sample, published_ones) if sample is not None)
+    if baseline is None:
+        effect = Effect(ours.mean - published.number, (ours.sample,), samples)
+        return effect, -margin - hidden, margin + hidden
+    base, theirs = baseline
+    logs = (ours.sample.log(), base.sample.log())
+    ratio = math.log(published.number / theirs.number)
+    effect = Effect(logs[0].mean - logs[1].mean - ratio, logs, tuple(sample.log() for sample in samples))
+    least = math.log((published.number - hidden) / (theirs.number + hidden))
+    most = math.log((published.number + hidden) / (theirs.number - hidden))
+    return effect, least - ratio - math.log1p(margin), most - ratio + math.log1p(margin)
+
+
+def _hidden(value: Value) -> float:
+    """What rounding may have hidden of a printed number."""
+    return 0.5 * 10.0**-value.digits
+
+
+def _published_sample(published: Published) -> Sample | None:
+    if published.spread is None or published.runs is None or published.runs < 2:
+        return None
+    return Sample(published.number, published.spread, published.runs)

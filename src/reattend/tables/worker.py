@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes
 import os
 import signal
 import sys
@@ -20,13 +19,13 @@ from types import FrameType
 
 from reattend.errors import ReattendError, RunInterruptedError
 from reattend.runs.lease import LeaseLost, RunClaimed
+from reattend.runs.process import end_with_parent
 from reattend.tables.worklist import LOG, Work, failures, is_disk_full, is_done, read_worklist, record_failure, taken_by
 
 INTERRUPTED = 130  # exit codes of a worker
 DISK_FULL = 3
 
 _PAUSE = 2.0  # seconds between two looks at runs that other processes have
-_PR_SET_PDEATHSIG = 1
 _told_to_stop = threading.Event()
 
 
@@ -131,9 +130,8 @@ def _stop_gently(number: int, frame: FrameType | None) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """Lets Linux stop this process, with a checkpoint, when the one that started it dies."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    """Lets this process stop, with a checkpoint, when the one that started it dies."""
+    end_with_parent(signal.SIGTERM)
     if os.getppid() != parent:
         sys.exit(INTERRUPTED)
 

@@ -103,7 +103,9 @@ def failures(folder: Path) -> list[RecordedFailure]:
 
 
 def record_failure(folder: Path, error: BaseException) -> None:
-    """Adds to the run's failures and marks it failed; nothing if another process has taken the run up meanwhile."""
+    """Adds to the run's failures and marks it failed; nothing if it has a whole result, or another process has it."""
+    if is_done(folder):
+        return  # killed between its result and its status
     try:
         with Lease.claim(folder):
             status = read_status(folder)

@@ -98,7 +98,10 @@ def _job(cfg: DictConfig) -> float | None:
         # Imported here, because `train.py --help` answers without torch.
         from reattend.train.run import run
 
-        return validation_metric(run(config, HydraConfig.get().overrides.task), config)
+        hydra_config = HydraConfig.get()
+        # A trial of a search by Optuna shows what the search selects on, and nothing of test.
+        trial = "optuna" in hydra_config.sweeper._target_ and config.protocol.selection == "validation"
+        return validation_metric(run(config, hydra_config.overrides.task, trial=trial), config)
     except ReattendError as error:
         print(error, file=sys.stderr)
         record_failure(_command(), error)

@@ -14,7 +14,7 @@ from torch import nn
 
 from reattend.backbones import build_backbone
 from reattend.config import build, build_mixer_factory, locate, to_dict
-from reattend.config.revisions import revisions
+from reattend.config.revisions import own_code, revisions
 from reattend.config.schema import RunConfig
 from reattend.data import TimeSeriesData
 from reattend.efficiency.flops import count_flops
@@ -123,7 +123,7 @@ def execute(planned: Plan, leader: bool = True) -> None:
     with Lease.claim(folder) as lease, _status(folder) as finished:
         if finished:
             return
-        environment = write_environment(folder)
+        environment = write_environment(folder, own_code(config))
         write_json(folder / CONFIGURATION, to_dict(config))
         task, trained = _train(planned, lease)
         for which, weights in trained.weights.items():

@@ -19,15 +19,16 @@ from reattend.runs.result import read_result, unfinished
 from reattend.runs.status import read_status
 from reattend.train.callbacks import CHECKPOINT
 from reattend.train.execute import Plan, execute, plan
-from reattend.train.summary import summary
+from reattend.train.summary import summary, trial_summary
 
 
-def run(config: RunConfig, overrides: Sequence[str]) -> Path:
+def run(config: RunConfig, overrides: Sequence[str], *, trial: bool = False) -> Path:
     """Runs `config` unless it is finished, prints what came out, and returns the run's folder.
 
     Args:
         config: what to run.
         overrides: of the command line that it comes from, for the next command.
+        trial: of a search, which tells its number on validation only.
 
     Raises:
         ReattendError: something a person can mend; the run's status says what.
@@ -47,7 +48,8 @@ def run(config: RunConfig, overrides: Sequence[str]) -> Path:
         _execute_in_subprocess(planned)
     else:
         execute(planned)
-    print(summary(read_result(planned.folder), config, planned.folder, overrides))
+    result = read_result(planned.folder)
+    print(trial_summary(result, planned.folder) if trial else summary(result, config, planned.folder, overrides))
     return planned.folder
 
 

@@ -42,6 +42,13 @@ def summary(result: Result, config: RunConfig, folder: Path, overrides: Sequence
     return "\n".join(lines)
 
 
+def trial_summary(result: Result, folder: Path) -> str:
+    """Of a trial of a search: what it is compared by, and the folder; nothing of test."""
+    best = result.metrics["best_on_validation"]
+    shown = "  ".join(f"{name} {value:.4f}" for name, value in best.metrics.items() if name.startswith("val/"))
+    return f"{result.attention} on {result.task}, seed {result.seed}: {shown}  (epoch {best.epoch})\n  {folder}"
+
+
 def _settings(config: RunConfig, overrides: Sequence[str]) -> list[str]:
     """Published settings that the attention's YAML file takes, and whether they are the paper's, assumed or chosen.
 

@@ -6,7 +6,6 @@ saved configuration, so that repeating it never walks a sweep again.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import sys
@@ -14,20 +13,13 @@ from pathlib import Path
 
 from reattend.config import from_file
 from reattend.errors import ReattendError
+from reattend.runs.process import end_with_parent
 from reattend.train.execute import execute, plan
-
-_PR_SET_PDEATHSIG = 1
-
-
-def _die_with_parent() -> None:
-    """Lets Linux kill this process when the one that started it dies: it must not hold the folder's lease alone."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def main() -> None:
     """Runs the saved configuration; exit code 2 for an error that the run's status names."""
-    _die_with_parent()
+    end_with_parent(signal.SIGKILL)  # it must not hold the folder's lease alone
     try:
         config = from_file(Path(sys.argv[1]))
         execute(plan(config), leader=os.environ.get("LOCAL_RANK", "0") == "0")

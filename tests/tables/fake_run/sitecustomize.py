@@ -8,6 +8,8 @@ Everything around it is real: folders, leases, status, results. Variables:
     FAKE_FAILS   names of attentions that fail
     FAKE_DIES    one whose process kills itself
     FAKE_FULL    one that fills the disk
+    FAKE_CUT     one, and where its first attempt is killed: "bn half" in the middle of writing its result, "bn renamed"
+                 before it says that it is done
     FAKE_BROKEN  set: workers do not start
 """
 
@@ -30,6 +32,21 @@ def note(text: str) -> None:
     os.close(handle)
 
 
+def cut_off(moment: str) -> None:
+    from reattend.runs import files
+
+    def sync_or_die(path: Path) -> None:
+        if path.is_dir() and moment == "half":
+            return
+        if path.is_file():
+            if moment == "renamed":
+                return
+            os.truncate(path, path.stat().st_size // 2)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    files._sync = sync_or_die
+
+
 def run(config: Any, overrides: Sequence[str]) -> Path:
     from reattend.config import to_dict
     from reattend.data.checksum import data_checksum
@@ -46,7 +63,7 @@ def run(config: Any, overrides: Sequence[str]) -> Path:
     with Lease.claim(folder):
         if (folder / FILE).exists():
             return folder
-        mark(folder, "running")
+        status = mark(folder, "running")
         note(f"start {folder.name}")
         try:
             for step in range(int(os.environ.get("FAKE_STEPS", "1"))):
@@ -74,6 +91,8 @@ def run(config: Any, overrides: Sequence[str]) -> Path:
             training_flops=1, seconds=1.0, peak_memory=1, device="cpu", versions={}, git_commit=None,
             data_checksums={"train and test": data_checksum(config)}, config=plain,
         )  # fmt: skip
+        if status.attempts == 1 and os.environ.get("FAKE_CUT", "").split(" ")[0] == config.attention.name:
+            cut_off(os.environ["FAKE_CUT"].split(" ")[1])
         write_result(folder, result)
         note(f"end {folder.name}")
         mark(folder, "done")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from reattend.tables.render.page import CLAIM_METHOD, METHOD, Page
-from reattend.tables.render.view import SYMBOLS, CellView
+from reattend.tables.render.view import SYMBOLS, CellView, Head
 
 
 def markdown(page: Page) -> str:
@@ -18,15 +18,12 @@ def _lines(page: Page) -> Iterator[str]:
     if page.stamp:
         yield f"**{_text(page.stamp)}**\n"
     yield f"# {_text(page.table.title)}\n"
-    yield (
-        f"{_text(page.table.paper)}. Published: {_text(page.table.average)}. Ours: mean ± sample standard deviation "
-        f"(number of seeds).\n\n{_text(page.summary)}\n"
-    )
+    yield f"{_text(page.about)}\n\n{_text(' '.join(filter(None, (page.part, page.summary))))}\n"
     yield from _list(page.stamps)
     for grid in page.grids:
         yield f"\n## {_text(grid.title)}\n"
         heads = ["row", *(head.label for head in grid.columns)]
-        rows = [[_text(head.label), *map(_cell, cells)] for head, cells in grid.rows]
+        rows = [[_head(head), *map(_cell, cells)] for head, cells in grid.rows]
         yield from _table(heads, rows)
         yield from _list(grid.notes)
     yield ""
@@ -35,7 +32,7 @@ def _lines(page: Page) -> Iterator[str]:
         yield "\n## Claims\n"
         if page.claims:
             yield from _table(
-                ["statement", "effect [95 % interval]", "adjusted p", "verdict"],
+                ["statement", "effect [90 % interval]", "adjusted p", "verdict"],
                 [
                     [
                         f"{_text(claim.text)}<br>{_text(claim.bounds)}; {_text(claim.source)}",
@@ -77,6 +74,10 @@ def _lines(page: Page) -> Iterator[str]:
         yield "\n## Every run\n"
         rows = [[*map(_text, line), f"[{_text(path)}](<{path}>)"] for line, path in page.appendix]
         yield from _table([*page.appendix_head, "result file"], rows, texts=(len(page.appendix_head),))
+
+
+def _head(head: Head) -> str:
+    return f"{_text(head.label)}<br>{_text(head.note)}" if head.note else _text(head.label)
 
 
 def _cell(cell: CellView) -> str:

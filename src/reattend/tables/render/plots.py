@@ -38,6 +38,7 @@ _STYLE: Any = {
     "grid.color": "#e0e0e0",
     "legend.frameon": False,
 }
+_NAMED = 3  # runs that a note names; there may be hundreds
 _WIDTH, _HEIGHT = 5.0, 3.4  # inches; a page shows them at most at this size
 
 
@@ -61,7 +62,7 @@ class Figures:
 def figures(evidence: Evidence) -> Figures:
     """By column and value: learning curves, seeds, and the value against FLOPs and time; then critical differences."""
     drawn: list[Figure] = []
-    notes: list[str] = []
+    notes: dict[str, list[str]] = {}
     with mpl.rc_context(_STYLE):
         for column in evidence.columns:
             curves_of = set()
@@ -79,7 +80,7 @@ def figures(evidence: Evidence) -> Figures:
                     drawn += _against_cost(evidence, where, value, cells, notes)
         for ranking in evidence.rankings:
             drawn.append(_critical_differences(evidence, ranking))
-    return Figures(tuple(drawn), tuple(dict.fromkeys(notes)))
+    return Figures(tuple(drawn), tuple(_told(reason, runs) for reason, runs in notes.items()))
 
 
 def _cells(evidence: Evidence, column: str, value: str) -> dict[str, Measured]:
@@ -88,7 +89,7 @@ def _cells(evidence: Evidence, column: str, value: str) -> dict[str, Measured]:
 
 
 def _curves(
-    evidence: Evidence, where: tuple[str, str], value: Value, cells: Mapping[str, Measured], notes: list[str]
+    evidence: Evidence, where: tuple[str, str], value: Value, cells: Mapping[str, Measured], notes: dict[str, list[str]]
 ) -> Iterator[Figure]:
     split, _, metric = value.metric.partition("/")
     folders = {
@@ -102,19 +103,32 @@ def _curves(
         yield _figure(where, "learning curves (mean, and thin every seed)", drawing)
 
 
-def _has(found: Found, metric: str, notes: list[str]) -> bool:
+def _note(notes: dict[str, list[str]], reason: str, found: Found | None = None) -> None:
+    runs = notes.setdefault(reason, [])
+    if found is not None and (run := f"{found.result.attention} {found.folder.name}") not in runs:
+        runs.append(run)
+
+
+def _told(reason: str, runs: Sequence[str]) -> str:
+    if not runs:
+        return reason
+    more = f" and {len(runs) - _NAMED} more" if len(runs) > _NAMED else ""
+    return f"{reason}: {', '.join(runs[:_NAMED])}{more}."
+
+
+def _has(found: Found, metric: str, notes: dict[str, list[str]]) -> bool:
     """Whether the run's folder has what a curve is drawn from."""
     if not (found.folder / FILE).exists():
-        notes.append(f"No learning curve of {found.folder.name}: its folder has no {FILE}, as that of an exported run.")
+        _note(notes, f"No learning curve where a folder has no {FILE}, as that of an exported run", found)
         return False
     try:
         known = {row.metric for row in read_metrics(found.folder / FILE)}
     except ReattendError as error:
-        notes.append(f"No learning curve: {error}")
+        _note(notes, f"No learning curve: {error}")
         return False
     measured = {metric, metric.replace("test/", "val/", 1)}
     if not measured & known:
-        notes.append(f"No learning curve of {found.folder.name}: {FILE} has no {metric}.")
+        _note(notes, f"No learning curve where {FILE} has no {metric}", found)
     return bool(measured & known)
 
 
@@ -132,7 +146,7 @@ def _seeds(evidence: Evidence, where: tuple[str, str], value: Value, cells: Mapp
 
 
 def _against_cost(
-    evidence: Evidence, where: tuple[str, str], value: Value, cells: Mapping[str, Measured], notes: list[str]
+    evidence: Evidence, where: tuple[str, str], value: Value, cells: Mapping[str, Measured], notes: dict[str, list[str]]
 ) -> Iterator[Figure]:
     devices = {found.result.device for measured in cells.values() for found in measured.runs}
     costs: list[tuple[str, str, Callable[[Result], float | None]]] = [
@@ -141,13 +155,13 @@ def _against_cost(
     if len(devices) == 1:
         costs.append(("time", "seconds of training", lambda result: result.seconds))
     else:
-        notes.append(f"{', '.join(where)}: not drawn against time, the runs were on different devices.")
+        _note(notes, f"{', '.join(where)}: not drawn against time, the runs were on different devices.")
     for name, axis, cost_of in costs:
         costs_of_rows = {row: [cost_of(found.result) for found in measured.runs] for row, measured in cells.items()}
         known = {row: [c for c in costs if c is not None] for row, costs in costs_of_rows.items()}
         rows = [row for row in cells if known[row]]
         if not rows:
-            notes.append(f"{', '.join(where)}: not drawn against {name}, which the runs do not know.")
+            _note(notes, f"{', '.join(where)}: not drawn against {name}, which the runs do not know.")
             continue
         drawing, axes = _axes()
         for row in rows:

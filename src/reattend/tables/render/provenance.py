@@ -11,14 +11,14 @@ from typing import Any
 
 from reattend.runs.result import FILE
 from reattend.tables.aggregate import number_of
-from reattend.tables.cells import quoted
 from reattend.tables.evidence import Evidence
+from reattend.tables.render.commands import train_command
 from reattend.tables.render.numbers import duration, plain
+from reattend.tables.render.searched import searches, trials
 from reattend.tables.render.view import column_label, label, row_label
-from reattend.tables.request import Request
 from reattend.tables.results import Found
 from reattend.tables.runs import TableRun
-from reattend.tables.table import OF_A_RUN, Value, load_table
+from reattend.tables.table import OF_A_RUN, Value
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,9 @@ def facts(evidence: Evidence) -> list[Fact]:
         _fact("precision", (str(r.config["trainer"]["precision"]) for r in results), mixed=True),
         _fact("commit", (r.git_commit or "unknown: no repository" for r in results), mixed=True),
     ]
+    searched = tuple(f"{row_label(evidence, row)}: {told}" for row, told in searches(evidence))
+    if searched:
+        made.append(Fact("search", searched, mixed=len(trials(evidence)) > 1))
     packages = {name for r in results for name in r.versions}
     versions = {name: Counter(r.versions.get(name, "absent") for r in results) for name in packages}
     same = ", ".join(f"{name} {next(iter(found))}" for name, found in sorted(versions.items()) if len(found) == 1)
@@ -86,39 +89,10 @@ def lacking(evidence: Evidence) -> list[Lacking]:
             "; ".join(dict.fromkeys(_cells(evidence, run) for run in runs)),
             len(runs),
             reason,
-            "" if state == "blocked" else command_of(runs),
+            "" if state == "blocked" else train_command(runs),
         )
         for (state, reason, _), runs in groups.items()
     ]
-
-
-def command_of(runs: list[TableRun]) -> str:
-    """The `train.py` line for runs that differ in their seed only."""
-    if len(runs) == 1:
-        return runs[0].command
-    seeds = ",".join(str(run.seed) for run in runs)
-    return " ".join(["python train.py -m", *map(quoted, runs[0].overrides[:-1]), f"seed={seeds}"])
-
-
-def reproduce_command(request: Request, script: str = "reproduce") -> str:
-    """The command that runs what this page lacks, or with another `script` what makes it again."""
-    known = load_table(request.name)
-    words = [f"table={request.name}"]
-    if request.rows != tuple(known.rows):
-        words.append(f"rows={','.join(request.rows)}")
-    if request.columns != tuple(known.columns):
-        words.append(f"columns={','.join(request.columns)}")
-    for row in request.rows:
-        overrides = request.table.rows[row].overrides
-        if row not in known.rows and overrides not in (
-            [f"attention={row}"],
-            ["attention=custom", f"attention.target={row}"],
-        ):
-            words.append(f"row.{row}={' '.join(overrides)}")
-    if len(request.seeds) != known.seeds:
-        words.append(f"seeds={len(request.seeds)}")
-    options = [f"{key}={value}" for key, value in request.options.items()] if script == "report" else []
-    return " ".join([f"python scripts/{script}.py", *map(quoted, [*words, *request.extra, *options])])
 
 
 def appendix_head(evidence: Evidence) -> list[str]:

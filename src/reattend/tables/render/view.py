@@ -9,6 +9,7 @@ from reattend.tables.aggregate import SELECTED_BY
 from reattend.tables.evidence import ClaimEvidence, Evidence, PlaceEvidence
 from reattend.tables.published import is_filled_in
 from reattend.tables.render.numbers import interval, mean_and_spread, plain, seeds, signed
+from reattend.tables.render.searched import search_note
 from reattend.tables.table import OF_A_RUN, Place, Published, Setting, Value
 
 # Told by a symbol and a word, never by colour alone.
@@ -32,7 +33,7 @@ class CellView:
         published: the paper's number; "" if it is not known.
         mark: "unconfirmed" or "filled in" of the published number, or "".
         ratio: ours and the paper's relative to the baseline row, where these are compared.
-        difference: with its interval; "" where nothing is compared.
+        difference: or the ratio of the two ratios, with its interval; "" where nothing is compared.
         verdict: one of the evidence's, or "" where nothing is compared.
         more: how many seeds would decide.
     """
@@ -49,10 +50,11 @@ class CellView:
 
 @dataclass(frozen=True)
 class Head:
-    """A row's or a column's name on the page, and the one that commands take."""
+    """A row's or a column's name on the page, the one that commands take, and what must stand beside it."""
 
     label: str
     name: str
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,8 @@ def value_notes(evidence: Evidence) -> list[str]:
         if value.relative_to:
             parts.append(f"compared as ratio to {row_label(evidence, value.relative_to)} on the same device")
         if value.margin is not None:
-            parts.append(f"equal within {plain(value.margin, value.digits)}")
+            factor = f"a factor of {1 + value.margin:g}" if value.relative_to else f"{value.margin:g}"
+            parts.append(f"equal within {factor}")
         notes.append(", ".join(parts))
     return notes
 
@@ -189,7 +192,12 @@ def _grid(evidence: Evidence, title: str, heads: Sequence[Head], at: Sequence[tu
     shown: list[PlaceEvidence] = []
     for row in evidence.request.rows:
         places = [evidence.places[Place(row, column, value)] for column, value in at]
-        rows.append((Head(row_label(evidence, row), row), tuple(cell(evidence, place) for place in places)))
+        rows.append(
+            (
+                Head(row_label(evidence, row), row, search_note(evidence, row)),
+                tuple(cell(evidence, place) for place in places),
+            )
+        )
         shown += places
     return Grid(title, tuple(heads), tuple(rows), tuple(_notes(evidence, shown)))
 
@@ -202,15 +210,15 @@ def cell(evidence: Evidence, known: PlaceEvidence) -> CellView:
     if known.measured is None:
         return CellView(_state(evidence, place), published, mark, is_measured=False)
     ours = mean_and_spread(known.measured, value.digits)
-    if known.compared is None or known.difference is None:
+    if known.compared is None or known.effect is None:
         return CellView(ours, published, mark)
     digits = _RATIO_DIGITS if value.relative_to else value.digits
-    ratio = ""
+    ratio, difference = "", signed(known.effect, digits)
     if value.relative_to:
-        numbers, number = known.compared
+        here, there = known.compared
         baseline = row_label(evidence, value.relative_to)
-        ratio = f"{plain(numbers.mean, digits)}× {baseline}, paper {plain(number, digits)}×"
-    difference = signed(known.difference, digits)
+        ratio = f"{plain(here, digits)}× {baseline}, paper {plain(there, digits)}×"
+        difference = f"{plain(known.effect, digits)}×"
     if known.interval:
         difference += f" {interval(known.interval, digits)}"
     more = seeds(known.more_seeds) if known.verdict == "undecided" else ""
@@ -231,16 +239,18 @@ def _state(evidence: Evidence, place: Place) -> str:
 
 
 def _notes(evidence: Evidence, shown: Sequence[PlaceEvidence]) -> Iterator[str]:
-    """Why places have no verdict, each reason once."""
+    """Why places have no verdict and what their numbers leave out, each reason once."""
     problems = {cell.problem for cell in evidence.cells if cell.problem}
     told_elsewhere = {"", "no finished run", "no published number is known"} | problems
     reasons: dict[str, dict[str, list[str]]] = {}
     for known in shown:
-        if known.why in told_elsewhere or (not evidence.comparable and known.measured is not None):
-            continue
+        told = {known.left_out}
+        if evidence.comparable or known.measured is None:
+            told.add(known.why)
         row = row_label(evidence, known.place.row)
         column = column_label(evidence, known.place.column)
-        reasons.setdefault(known.why, {}).setdefault(row, []).append(column)
+        for reason in sorted(told - told_elsewhere):
+            reasons.setdefault(reason, {}).setdefault(row, []).append(column)
     for reason, rows in reasons.items():
         alike: dict[str, list[str]] = {}
         for row, columns in rows.items():
