@@ -105,6 +105,7 @@ def test_layers_by_index_pass() -> None:
         ("recipe.epochs=abc", "recipe.epochs: expected int, found 'abc'"),
         ("attention=custom", "attention.target: it needs a value: attention.target=..."),
         ("+attention=bn", "attention"),
+        ("recipe=transformer_ls", "recipe=transformer_ls: task=uea/japanese_vowels has no settings for it"),
     ],
 )
 def test_a_mistake_is_told(override: str, told: str) -> None:

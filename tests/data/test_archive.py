@@ -5,12 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
 
+from reattend.data import TimeSeriesData
 from reattend.data.archive import locate
 from reattend.errors import ReattendError
+
+from .conftest import WriteSet
 
 
 def put(folder: Path, name: str, *splits: str) -> Path:
@@ -26,6 +30,55 @@ def test_finds_both_files_below_the_root(tmp_path: Path, place: str) -> None:
     found = locate("Toy", "uea", tmp_path)
     assert (found.train, found.test) == (folder / "Toy_TRAIN.ts", folder / "Toy_TEST.ts")
     assert found.origin == "folder"
+
+
+def zipped(path: Path, folder: Path, prefix: str, names: list[str]) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in names:
+            archive.write(folder / name, f"{prefix}{name}")
+    return path
+
+
+TOY = ["Toy_TRAIN.ts", "Toy_TEST.ts"]
+
+
+@pytest.mark.parametrize(
+    ("path", "prefix"),
+    [("Toy.zip", ""), ("Multivariate2018_ts.zip", "Multivariate_ts/Toy/"), ("uea/Toy.zip", "../../escaped/")],
+)
+def test_reads_inside_a_zip_and_writes_nothing(tmp_path: Path, write_set: WriteSet, path: str, prefix: str) -> None:
+    folder = write_set(["1,2:a", "2,4:b", "3,3:a"], ["5,5:b"]) / "Toy"
+    unpacked = TimeSeriesData("Toy", "uea", root=tmp_path, batch_size=2, seed=0)
+    root = tmp_path / "zips"
+    root.mkdir()
+    zipped(root / path, folder, prefix, TOY)
+    before = sorted(tmp_path.rglob("*"))
+    data = TimeSeriesData("Toy", "uea", root=root, batch_size=2, seed=0)
+    assert data.origin == "zip"
+    assert data.checksum == unpacked.checksum
+    assert data.train.x.equal(unpacked.train.x)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_zip_that_is_cut_off_damaged_or_ambiguous_is_named(tmp_path: Path, write_set: WriteSet) -> None:
+    folder = write_set([f"{case},0.125:a" for case in range(500)], ["5,5:b"]) / "Toy"
+    root = tmp_path / "zips"
+    path = zipped(root / "Toy.zip", folder, "Toy/", TOY)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ReattendError, match=r"Toy\.zip is not a whole zip archive .*Remove it and fetch it again"):
+        locate("Toy", "uea", root)
+    path.write_bytes(whole[:200] + bytes(byte ^ 255 for byte in whole[200:260]) + whole[260:])
+    with pytest.raises(ReattendError, match=r"Toy\.zip is not a whole zip archive"):
+        locate("Toy", "uea", root).checksum()
+    zipped(path, folder, "Toy/", TOY[:1])
+    with pytest.raises(ReattendError, match=r"Toy_TEST\.ts is missing, though .*Toy\.zip holds the other file"):
+        locate("Toy", "uea", root)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.write(folder / TOY[0], f"copy/{TOY[0]}")
+    with pytest.raises(ReattendError, match=r"has Toy_TRAIN\.ts more than once: Toy/Toy_TRAIN\.ts, copy/Toy_TRAIN\.ts"):
+        locate("Toy", "uea", root)
 
 
 def test_expands_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -138,3 +138,41 @@ def test_a_batch_that_does_not_divide(batch_size: int, devices: int, accumulatio
 
 def test_rows_per_micro_batch() -> None:
     assert rows_per_micro_batch(64, 2, 4) == 8
+
+
+@settings(max_examples=60, deadline=None)
+@given(SIZES, st.integers(1, 9), st.integers(1, 5), WORLDS, ACCUMULATIONS)
+def test_epochs_of_steps_cut_an_endless_row_of_passes(
+    size: int, steps: int, rows: int, world: int, accumulation: int
+) -> None:
+    batch_size = rows * world * accumulation
+    epochs = 4
+    row = []
+    for number in range(epochs):
+        ranks = []
+        for rank in range(world):
+            sampler = TrainSampler(
+                size, batch_size, 3, steps_per_epoch=steps, rank=rank, world_size=world, accumulation=accumulation
+            )
+            assert len(sampler) == steps * accumulation
+            ranks.append(epoch(sampler, number))
+        for step in range(steps):
+            own = [batches[step * accumulation : (step + 1) * accumulation] for batches in ranks]
+            row += [index for batches in own for batch in batches for index in real(batch)]
+    assert len(row) == epochs * steps * batch_size
+    passes = [row[start : start + size] for start in range(0, len(row), size)]
+    assert all(sorted(one) == list(range(size)) for one in passes[:-1])
+    assert len(set(passes[-1])) == len(passes[-1])
+    assert size < 9 or len(passes) < 3 or passes[0] != passes[1]
+
+
+@settings(max_examples=40, deadline=None)
+@given(SIZES, st.integers(1, 9), st.integers(1, 5), ACCUMULATIONS, st.integers(0, 3), st.data())
+def test_an_interrupted_epoch_of_steps_goes_on(
+    size: int, steps: int, rows: int, accumulation: int, number: int, data: st.DataObject
+) -> None:
+    sampler = TrainSampler(size, rows * accumulation, 3, steps_per_epoch=steps, accumulation=accumulation)
+    whole = epoch(sampler, number)
+    sampler.start = data.draw(st.integers(0, len(whole)))
+    rest = whole[sampler.start :]
+    assert [real(batch) for batch in epoch(sampler, number)] == [real(batch) for batch in rest]

@@ -19,13 +19,14 @@ from reattend.errors import ReattendError
 CHECKSUM = "import sys; from reattend.data.standin import stand_in; print(stand_in('PLAID').checksum())"
 
 
-@pytest.mark.parametrize("name", ["JapaneseVowels", "BasicMotions", "PLAID", "Covid3Month", "Handwriting"])
+@pytest.mark.parametrize("name", ["JapaneseVowels", "BasicMotions", "PLAID", "Covid3Month", "FaceDetection"])
 def test_has_the_kind_of_the_real_set(name: str) -> None:
     known = KNOWN_SETS[name]
     files = stand_in(name)
     train, test = read_ts(files.train), read_ts(files.test)
     assert files.origin == "stand-in"
-    assert len(train.series) <= 10 * max(len(known.class_labels), 4)
+    assert len(train.series) <= max(10 * len(known.class_labels), 40, known.cases[0] / 20)
+    assert sum(case.size for case in train.series) < 2e6
     for file in (train, test):
         assert file.num_channels == known.channels
         assert file.class_labels == known.class_labels
@@ -74,7 +75,7 @@ def test_mends_a_damaged_file_and_leaves_a_whole_one() -> None:
     assert files.test.stat().st_mtime_ns == written
 
 
-@pytest.mark.parametrize("name", ["JapaneseVowels", "BasicMotions", "OSULeaf", "ACSF1", "PLAID"])
+@pytest.mark.parametrize("name", ["JapaneseVowels", "BasicMotions", "OSULeaf", "ACSF1", "PLAID", "PenDigits"])
 def test_nearest_class_mean_beats_chance(name: str) -> None:
     files = stand_in(name)
     train, test = read_ts(files.train), read_ts(files.test)

@@ -116,6 +116,14 @@ def test_malformed_file(tmp_path: Path, text: str, message: str) -> None:
     assert message in str(raised.value)
 
 
+@pytest.mark.parametrize("cut", [1, 2, 3, 5, 8])
+def test_a_file_that_ends_in_the_middle_of_a_case_was_cut_off(tmp_path: Path, cut: int) -> None:
+    whole = "@univariate false\n@equalLength true\n@classLabel true up down\n@data\n1,2:3,4:up\n5,6:7,8:down"
+    assert len(read(tmp_path, whole).series) == 2
+    with pytest.raises(MalformedFileError, match=r"line 6: .*without a line end: it was probably cut off"):
+        read(tmp_path, whole[:-cut])
+
+
 def test_unreadable_file(tmp_path: Path) -> None:
     with pytest.raises(ReattendError, match=r"absent\.ts cannot be read: No such file"):
         read_ts(tmp_path / "absent.ts")

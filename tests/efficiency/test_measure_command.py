@@ -13,6 +13,7 @@ from reattend.efficiency.arguments import Shape, read_own
 from reattend.efficiency.command import main
 from reattend.efficiency.measure_mechanisms import Mechanisms
 from reattend.efficiency.measure_mixers import Mixers, measure_mixers
+from reattend.efficiency.measure_training import AS_CONFIGURED, FOLLOWED
 
 TINY = ["length=32", "dim=8", "batch_size=1", "rounds=1", "device=cpu"]
 
@@ -142,3 +143,12 @@ def test_the_table_of_mechanisms_grows_row_by_row(tmp_path: Path, monkeypatch: p
 
 def test_quadratic_attentions_are_measured_at_shorter_lengths() -> None:
     assert Mechanisms(lengths=(2048, 16384)).quadratic_lengths == (1024, 4096)
+
+
+def test_a_task_alone_measures_updates_of_its_model(capsys: pytest.CaptureFixture[str]) -> None:
+    small = ["backbone.options.dim=16", "backbone.options.depth=1", "batch_size=2", "rounds=1"]
+    with pytest.raises(SystemExit) as stopped:
+        main(["task=uea/japanese_vowels", "attention=bn,primal", *small])
+    assert stopped.value.code == 0
+    rows = re.findall(r"^│ (\S.*?) +│", capsys.readouterr().out, flags=re.MULTILINE)
+    assert rows == [FOLLOWED, "bn", "primal", AS_CONFIGURED]

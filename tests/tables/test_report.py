@@ -41,7 +41,7 @@ rows:
   sh: {overrides: [attention=sh]}
 columns:
   Vowels: {overrides: [task=uea/japanese_vowels]}
-  Later: {overrides: [task=uea/heartbeat]}
+  Later: {overrides: [task=d4rl/medium_expert_halfcheetah]}
 mean: Average
 published:
   - {value: accuracy, certainty: read, source: page 1, numbers: {softmax: {Vowels: 98.0}}}
@@ -128,7 +128,7 @@ def test_missing_and_blocked_runs_are_named_with_the_command_that_fills_them(fol
     train = f"python train.py -m attention=sh task=uea/japanese_vowels outputs={folder} seed=0,1,2"
     assert train in told
     assert train in text(page, "report.md")
-    assert "task=uea/heartbeat does not exist yet" in told
+    assert "task=d4rl/medium_expert_halfcheetah does not exist yet" in told
     assert f"python scripts/reproduce.py table={folder / 'two.yaml'} outputs={folder}" in told
 
 
@@ -245,7 +245,7 @@ def test_pages_of_other_runs_or_parts_lie_apart(extra: list[str], name: str) -> 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["columns=Later"], "task=uea/heartbeat does not exist yet"),
+        (["columns=Later"], "task=d4rl/medium_expert_halfcheetah does not exist yet"),
         (["rows=my_file.Mixer", "columns=Vowels"], "my_file"),
         (["outputs={folder}/none"], r"there are no runs in \S+/none/runs.*This runs them: python scripts/reproduce.py"),
     ],

@@ -72,7 +72,7 @@ def test_a_ladder_turns_each_quirk_alone() -> None:
         ([TABLE, "rows="], "No rows are chosen"),
         ([TABLE, "ladder=maybe"], "true or false"),
         (["table=nowhere.yaml"], "nowhere.yaml"),
-        ([TABLE, "columns=Heartbeat", "ladder=true"], "does not exist yet"),
+        (["table=primal_dual/table3", "ladder=true"], "does not exist yet"),
         ([TABLE, "row.x=attention=sofmax"], "softmax"),
         (["tabel=primal_dual/table1"], "Did you mean 'table'?"),
         ([TABLE, "sead=3"], "Did you mean 'seeds'?"),
@@ -97,7 +97,7 @@ def test_each_run_of_a_table_is_known_with_its_state_and_command(tmp_path: Path)
     assert [run.state for run in runs] == ["done", "to do", "blocked", "blocked"]
     assert runs[1].command.startswith("python train.py attention=softmax task=uea/japanese_vowels outputs=")
     assert runs[1].command.endswith("seed=1")
-    assert runs[2].reason == "task=uea/heartbeat does not exist yet"
+    assert runs[2].reason.startswith("The data set Heartbeat is not on this machine")
 
 
 def test_cells_that_are_the_same_run_once(tmp_path: Path) -> None:

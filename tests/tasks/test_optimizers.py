@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 
 from reattend.attention import MixerSpec, MultiHeadAttention
-from reattend.config.schema import OptimizerConfig
-from reattend.tasks.optimizers import make_optimizer
+from reattend.config.schema import OptimizerConfig, RecipeConfig
+from reattend.tasks.optimizers import make_optimizer, make_schedule
 
 
 @pytest.mark.parametrize("name", ["radam", "adam", "adamw", "sgd"])
@@ -36,3 +38,40 @@ def test_a_step_lowers_the_loss() -> None:
         optimizer.step()
         losses.append(float(loss.detach()))
     assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("momentum", ["cycled", "fixed"])
+@pytest.mark.parametrize("warmup_fraction", [0.2, 0.005, 0.2666667, 0.0])
+def test_one_cycle_rises_to_the_rate_and_falls_to_nearly_nothing(warmup_fraction: float, momentum: Any) -> None:
+    parameter = torch.nn.Parameter(torch.zeros(2, 2))
+    optimizer = torch.optim.AdamW([parameter], lr=1e-4, betas=(0.9, 0.999))
+    recipe = RecipeConfig(
+        name="r",
+        source="s",
+        optimizer=OptimizerConfig("adamw", 1e-4),
+        schedule="one_cycle",
+        epochs=10,
+        batch_size=4,
+        clip_norm=None,
+        eval_every_epochs=1,
+        dropout=0.0,
+        attention_dropout=0.0,
+        steps_per_epoch=60,
+        warmup_fraction=warmup_fraction,
+        momentum=momentum,
+    )
+    steps = recipe.steps(train_samples=7)
+    assert steps == 600
+    schedule = make_schedule(optimizer, recipe, steps)
+    peak = max(2.0, warmup_fraction * steps) - 1
+    for step in range(steps):
+        group = optimizer.param_groups[0]
+        rising = min(1.0, step / peak)
+        falling = max(0.0, (step - peak) / (steps - 1 - peak))
+        rate = 4e-6 + rising * (1e-4 - 4e-6) if step <= peak else 1e-4 + falling * (4e-10 - 1e-4)
+        assert group["lr"] == pytest.approx(rate, rel=1e-6, abs=1e-12)
+        first = 0.95 - 0.1 * rising if step <= peak else 0.85 + 0.1 * falling
+        assert group["betas"][0] == pytest.approx(first if momentum == "cycled" else 0.9)
+        optimizer.step()
+        if step + 1 < steps:
+            schedule.step()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from reattend.backbones.build import build_backbone
+from reattend.backbones.lra_encoder import LRAEncoder
 from reattend.backbones.uea_encoder import UEAEncoder
 
-__all__ = ["UEAEncoder", "build_backbone"]
+__all__ = ["LRAEncoder", "UEAEncoder", "build_backbone"]

@@ -69,6 +69,7 @@ def from_file(path: Path) -> RunConfig:
 def _bound(cfg: DictConfig, problems: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The resolved tree and the typed value of each top-level key, `UNREADABLE` where there is a problem."""
     tree = resolved(cfg, "", problems)
+    problems[:] = _recipe_without_settings(problems, tree)
     if isinstance(tree.get("attention"), dict):
         _fill_parts(tree, problems)
     hints = get_type_hints(RunConfig, include_extras=True)
@@ -79,6 +80,22 @@ def _bound(cfg: DictConfig, problems: list[str]) -> tuple[dict[str, Any], dict[s
     groups = {name: convert(tree.get(name, UNREADABLE), hint, name, problems) for name, hint in hints.items()}
     problems += _conflicts(groups)
     return tree, groups
+
+
+def _recipe_without_settings(problems: list[str], tree: Mapping[str, Any]) -> list[str]:
+    """The same problems, with one in place of those of a recipe that takes its settings from another kind of task."""
+    names = {
+        group: tree[group].get("name") if isinstance(tree.get(group), dict) else None for group in ("recipe", "task")
+    }
+    settings = f"task.published.{names['recipe']}"
+    rest = [problem for problem in problems if f"Interpolation key '{settings}." not in problem]
+    if len(rest) == len(problems):
+        return problems
+    return [
+        f"recipe={names['recipe']}: task={names['task']} has no settings for it ({settings}). Without recipe=... it is"
+        " trained by its own.",
+        *rest,
+    ]
 
 
 def _fill_parts(tree: dict[str, Any], problems: list[str]) -> None:

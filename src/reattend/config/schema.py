@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -92,18 +93,35 @@ class OptimizerConfig:
 
 @dataclass(frozen=True)
 class RecipeConfig:
-    """How a model is trained. `batch_size` is global: over all devices and accumulated batches."""
+    """How a model is trained. `batch_size` is global: over all devices and accumulated batches.
+
+    An epoch is one pass over the training samples, or `steps_per_epoch` updates where that is given: then samples
+    come from an endless row of passes. `one_cycle` rises linearly from lr / 25 to lr over `warmup_fraction` of all
+    updates and falls linearly to lr / 250,000; with `momentum=cycled` the first beta falls meanwhile from 0.95 to 0.85
+    and rises again, as it does in torch's OneCycleLR where nobody turns that off.
+    """
 
     name: str
     source: str
     optimizer: OptimizerConfig
-    schedule: Literal["constant"]
+    schedule: Literal["constant", "one_cycle"]
     epochs: Epochs
     batch_size: BatchSize
     clip_norm: Positive | None
     eval_every_epochs: Epochs
     dropout: Fraction
     attention_dropout: Fraction
+    steps_per_epoch: Count | None = None
+    warmup_fraction: Fraction = 0.0
+    momentum: Literal["cycled", "fixed"] = "fixed"
+
+    def steps(self, train_samples: int) -> int:
+        """Updates of a whole run."""
+        return self.epochs * (self.steps_per_epoch or math.ceil(train_samples / self.batch_size))
+
+    def samples(self, train_samples: int) -> int:
+        """Training samples that a whole run sees, each as often as it is seen."""
+        return self.epochs * (self.steps_per_epoch * self.batch_size if self.steps_per_epoch else train_samples)
 
 
 @dataclass(frozen=True)
@@ -118,7 +136,8 @@ class PublishedValue:
 class TaskConfig:
     """A learning problem: its data, its metric and the model dimensions that the followed code uses for it.
 
-    `archive` is where a time-series `dataset` belongs.
+    `archive` is where a time-series `dataset` belongs, `data_options` are what the data is told besides. Where the
+    followed code selects the best epoch on a development set, `selection` says so.
     """
 
     name: str
@@ -135,6 +154,8 @@ class TaskConfig:
     quick: Mapping[str, Count] = field(default_factory=dict)
     archive: Literal["uea", "ucr", "tser"] | None = None
     weight_decay: NonNegative = 0.0
+    data_options: Mapping[str, Any] = field(default_factory=dict)
+    selection: Literal["test", "validation"] = "test"
 
 
 @dataclass(frozen=True)
@@ -156,6 +177,27 @@ class FlowformerFidelity:
 
 
 @dataclass(frozen=True)
+class LRAFidelity:
+    """Where the Long Range Arena code of transformer-ls and Nystromformer is other than one would have it.
+
+    Attributes:
+        brackets: ListOps without its closing brackets' tokens, as the old tokeniser left it, or with them.
+        text_bytes: how much of a review is read.
+        black_pixels: id 0 of a pixel is also that of padding, so black pixels are masked; or they count as pixels.
+        mean_over: tokens that the pooled mean divides by: all positions, or real ones.
+        last_test_batch: the last incomplete batch on test.
+        momentum: of AdamW while the learning rate cycles.
+    """
+
+    brackets: Literal["dropped", "kept"]
+    text_bytes: Count
+    black_pixels: Literal["padding", "pixels"]
+    mean_over: Literal["all", "real"]
+    last_test_batch: Literal["dropped", "kept"]
+    momentum: Literal["cycled", "fixed"]
+
+
+@dataclass(frozen=True)
 class FidelityConfig:
     """One switch per quirk of the followed code that moves numbers."""
 
@@ -164,6 +206,7 @@ class FidelityConfig:
     layer_losses: Literal["mean", "sum"] = "mean"
     primal: PrimalFidelity = PrimalFidelity("all", "all", "mean", "square", "sample")
     flowformer: FlowformerFidelity = FlowformerFidelity("seen")
+    lra: LRAFidelity = LRAFidelity("dropped", 4000, "padding", "all", "dropped", "cycled")
 
 
 @dataclass(frozen=True)
@@ -182,6 +225,9 @@ class ScaleConfig:
 
     name: Literal["paper", "quick"]
     epochs: Epochs | None = None
+    steps_per_epoch: Count | None = None
+    batch_size: BatchSize | None = None
+    max_length: Count | None = None
     attention_dropout: Fraction | None = None
 
 

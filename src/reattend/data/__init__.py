@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from reattend.data.lra.module import LRAData
     from reattend.data.time_series import TimeSeriesData
 
-__all__ = ["TimeSeriesData"]
+__all__ = ["LRAData", "TimeSeriesData"]
 
 
 def __getattr__(name: str) -> Any:
@@ -16,4 +17,8 @@ def __getattr__(name: str) -> Any:
         from reattend.data.time_series import TimeSeriesData
 
         return TimeSeriesData
+    if name == "LRAData":
+        from reattend.data.lra.module import LRAData
+
+        return LRAData
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

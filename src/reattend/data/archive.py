@@ -1,4 +1,4 @@
-"""Finding the two files of a set: in a folder of the person's, or inside the installed sktime."""
+"""Finding the two files of a set: in a folder or a zip archive of the person's, or inside the installed sktime."""
 
 from __future__ import annotations
 
@@ -8,24 +8,30 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reattend.data.known_sets import KNOWN_SETS
+from reattend.data.zipped import ZipMember, find_members
 from reattend.errors import ReattendError, nearest
 
 _SITE = "https://www.timeseriesclassification.com"
-_UNPACKS_TO = {"uea": "Multivariate_ts", "ucr": "Univariate_ts", "tser": "TSER"}
+_UNPACKS_TO = {"uea": "Multivariate_ts", "ucr": "Univariate_ts", "tser": "Monash_UEA_UCR_Regression_Archive"}
+_ZIPS = {
+    "uea": "Multivariate2018_ts.zip",
+    "ucr": "Univariate2018_ts.zip",
+    "tser": "Monash_UEA_UCR_Regression_Archive.zip",
+}
 _SOURCES = {
     "uea": f"the UEA multivariate archive, {_SITE}/aeon-toolkit/Archives/Multivariate2018_ts.zip",
     "ucr": f"the UCR univariate archive, {_SITE}/aeon-toolkit/Archives/Univariate2018_ts.zip",
-    "tser": "the Monash, UEA and UCR time-series extrinsic regression archive (TSER)",
+    "tser": "the Monash, UEA and UCR time-series extrinsic regression archive, https://zenodo.org/records/3902651",
 }
 
 
 @dataclass(frozen=True)
 class SeriesFiles:
-    """The training and the test file of one set, and where they come from ("folder", "sktime" or "stand-in")."""
+    """The training and the test file of one set, and where they come from ("folder", "zip", "sktime", "stand-in")."""
 
     dataset: str
-    train: Path
-    test: Path
+    train: Path | ZipMember
+    test: Path | ZipMember
     origin: str
 
     def checksum(self) -> str:
@@ -36,12 +42,14 @@ class SeriesFiles:
 def locate(dataset: str | None, archive: str, root: str | Path) -> SeriesFiles:
     """Finds `<dataset>_TRAIN.ts` and `<dataset>_TEST.ts`.
 
-    Looked for in `<root>/<dataset>`, `<root>/<archive>/<dataset>`, the folder that the archive's zip unpacks to
-    (`<root>/Multivariate_ts/<dataset>` for "uea", `<root>/Univariate_ts/<dataset>` for "ucr"), then among the sets that
-    sktime ships; sktime is not imported.
+    Looked for in the folders `<root>/<dataset>`, `<root>/<archive>/<dataset>` and `<root>/<the folder that the
+    archive's zip unpacks to>/<dataset>`; then inside the zips `<dataset>.zip` and that of the whole archive
+    (`Multivariate2018_ts.zip` for "uea"), in `<root>` and `<root>/<archive>`; then among the sets that sktime ships,
+    and those that its loader has fetched. sktime is not imported.
 
     Raises:
-        ReattendError: no name is given, the archive is unknown, no file is found, or one of the two is missing.
+        ReattendError: no name is given, the archive is unknown, no file is found, one of the two is missing, or a zip
+            is damaged.
     """
     if archive not in _SOURCES:
         raise ReattendError(
@@ -57,35 +65,44 @@ def locate(dataset: str | None, archive: str, root: str | Path) -> SeriesFiles:
         raise ReattendError(
             f"'{dataset}' is no data set's name: give the name alone, and its folder's parent as data.root."
         )
-    for folder, origin in _folders(dataset, archive, root):
-        found = SeriesFiles(dataset, folder / f"{dataset}_TRAIN.ts", folder / f"{dataset}_TEST.ts", origin)
-        missing = [path for path in (found.train, found.test) if not path.is_file()]
-        if not missing:
-            return found
-        if len(missing) == 1:
+    names = (f"{dataset}_TRAIN.ts", f"{dataset}_TEST.ts")
+    for place, origin in _places(dataset, archive, root):
+        found: list[Path] | list[ZipMember]
+        if origin == "zip":
+            found = find_members(place, names) if place.is_file() else []
+        else:
+            found = [path for path in (place / name for name in names) if path.is_file()]
+        if len(found) == 2:
+            return SeriesFiles(dataset, found[0], found[1], origin)
+        if len(found) == 1:
+            (missing,) = {*names} - {found[0].name}
             raise ReattendError(
-                f"{missing[0]} is missing, though {folder} holds the other file of {dataset}. {_source(archive)}"
+                f"{place / missing} is missing, though {place} holds the other file of {dataset}. {_source(archive)}"
             )
     raise ReattendError(_not_found(dataset, archive, root))
 
 
-def _folders(dataset: str, archive: str, root: Path) -> list[tuple[Path, str]]:
-    parents = [root, root / archive, root / _UNPACKS_TO[archive]]
-    folders = [(parent / dataset, "folder") for parent in parents]
-    shipped = _shipped()
-    return [*folders, (shipped / dataset, "sktime")] if shipped else folders
+def _places(dataset: str, archive: str, root: Path) -> list[tuple[Path, str]]:
+    """Folders and zips to look in, in order, each with the origin that it gives."""
+    parents = [root, root / archive]
+    folders = [(parent / dataset, "folder") for parent in [*parents, root / _UNPACKS_TO[archive]]]
+    zips = [(parent / name, "zip") for parent in parents for name in (f"{dataset}.zip", _ZIPS[archive])]
+    # sktime keeps what it ships in data and what its loader has fetched in local_data.
+    own = [(shipped / dataset, "sktime") for shipped in _sktime_folders()]
+    return [*folders, *zips, *own]
 
 
-def _shipped() -> Path | None:
-    """Folder of sktime's own data sets, without importing sktime (which takes seconds)."""
+def _sktime_folders() -> list[Path]:
+    """Folders of sktime's data sets, without importing sktime (which takes seconds)."""
     spec = importlib.util.find_spec("sktime")
     if spec is None or not spec.submodule_search_locations:
-        return None
-    return Path(spec.submodule_search_locations[0]) / "datasets" / "data"
+        return []
+    datasets = Path(spec.submodule_search_locations[0]) / "datasets"
+    return [datasets / "data", datasets / "local_data"]
 
 
 def _not_found(dataset: str, archive: str, root: Path) -> str:
-    places = "\n".join(f"  {folder}" for folder, origin in _folders(dataset, archive, root) if origin == "folder")
+    places = "\n".join(f"  {place}" for place, origin in _places(dataset, archive, root) if origin != "sktime")
     known = KNOWN_SETS.get(dataset)
     if known:
         size = f", {known.cases[0]} + {known.cases[1]} series, roughly {known.megabytes:.1f} MB as text"
@@ -98,8 +115,9 @@ def _not_found(dataset: str, archive: str, root: Path) -> str:
     hint = "" if known else nearest(dataset, {*KNOWN_SETS, *_present(archive, root)})
     return (
         f"The data set {dataset} is not on this machine.{hint}\n"
-        f"Wanted: {dataset}_TRAIN.ts and {dataset}_TEST.ts{size}, in one of\n{places}\n"
-        f"{_source(archive)} Unpack it into {root}, or say where it is with data.root=<folder>.\n{meanwhile}"
+        f"Wanted: {dataset}_TRAIN.ts and {dataset}_TEST.ts{size}, in one of these folders or zips\n{places}\n"
+        f"{_source(archive)} Put it into {root}, as it is or unpacked, or say where it is with data.root=<folder>.\n"
+        f"{meanwhile}"
     )
 
 
@@ -112,9 +130,9 @@ def _source(archive: str) -> str:
     return f"Source: {_SOURCES[archive]}."
 
 
-def _digest(path: Path) -> bytes:
+def _digest(path: Path | ZipMember) -> bytes:
     try:
         with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").digest()
+            return hashlib.file_digest(file, "sha256").digest()  # type: ignore[arg-type]
     except OSError as error:
         raise ReattendError(f"{path} cannot be read: {error.strerror or error}.") from error

@@ -2,36 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
 from reattend.config.schema import RunConfig
-from reattend.data.known_sets import KNOWN_SETS
-
-
-@dataclass(frozen=True)
-class DataFacts:
-    """`shape` is what a backbone is built from, `sizes` the number of samples of "train", "validation" and "test"."""
-
-    shape: Mapping[str, int]
-    sizes: Mapping[str, int]
+from reattend.data.source import DataFacts, source_of
 
 
 def data_facts(config: RunConfig) -> DataFacts:
-    """Of the set of `config`: from what is known of the archive, else by reading the files.
+    """Of the set of `config`: from what is known of it, else by reading the files.
 
     Raises:
         ReattendError: the set is not known, and its files are missing or malformed.
     """
-    known = KNOWN_SETS.get(config.task.dataset or "")
-    if known is None or config.data.name == "standin":
-        return _read(config)
-    train, test = known.cases
-    held = round(train * config.protocol.validation_fraction) if config.protocol.selection == "validation" else 0
-    return DataFacts(
-        {"num_channels": known.channels, "max_length": known.length, "num_outputs": len(known.class_labels) or 1},
-        {"train": train - held, "validation": held, "test": test},
-    )
+    return source_of(config).facts() or _read(config)
 
 
 def _read(config: RunConfig) -> DataFacts:

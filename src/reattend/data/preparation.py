@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,7 @@ def interpolate_missing(file: TimeSeriesFile) -> list[Series]:
     """Series of `file` with every NaN replaced: linearly between its neighbours, at the ends by the nearest value.
 
     As pandas' `interpolate(method="linear", limit_direction="both")`, which gzerveas/mvts_transformer applies to each
-    series before it normalises.
+    series before it normalises. Series without a NaN are those of `file`, not copies.
 
     Raises:
         ReattendError: a channel of a series has no value at all.
@@ -53,12 +53,15 @@ class Standardiser:
     @classmethod
     def fit(cls, series: Sequence[Series]) -> Standardiser:
         """Statistics of `series`, each (channels, length)."""
-        steps = np.concatenate(series, axis=1)
-        # The floating-point mean of equal values is not always that value, nor their spread then zero.
-        constant = steps.min(axis=1) == steps.max(axis=1)
-        mean = np.where(constant, steps[:, 0], steps.mean(axis=1))
-        std = steps.std(axis=1, ddof=min(1, steps.shape[1] - 1))
-        return cls(mean, np.where(constant | (std == 0.0), 1.0, std))
+        mean, std = np.empty(len(series[0])), np.ones(len(series[0]))
+        for channel in range(len(mean)):
+            # One channel at a time, or wide sets are in memory twice.
+            steps = np.concatenate([case[channel] for case in series])
+            # The floating-point mean of equal values is not always that value, nor their spread then zero.
+            constant = steps.min() == steps.max()
+            mean[channel] = steps[0] if constant else steps.mean()
+            std[channel] = 1.0 if constant else steps.std(ddof=1) or 1.0
+        return cls(mean, std)
 
     def __call__(self, series: Series) -> Series:
         """Standardised copy of `series` (channels, length)."""
@@ -66,8 +69,12 @@ class Standardiser:
         return standardised
 
 
-def pad(series: Sequence[Series], max_length: int) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+def pad(
+    series: Sequence[Series], max_length: int, change: Callable[[Series], Series] = lambda series: series
+) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     """Stacks series, each (channels, length), clipped to `max_length` or padded to it with zeros at the end.
+
+    Each goes through `change` first, one at a time, so that the stack is the only copy.
 
     Returns the stack (cases, max_length, channels) and its mask (cases, max_length), True at real steps.
     """
@@ -75,7 +82,7 @@ def pad(series: Sequence[Series], max_length: int) -> tuple[NDArray[np.float32],
     mask = np.zeros((len(series), max_length), dtype=np.bool_)
     for case, values in enumerate(series):
         length = min(values.shape[1], max_length)
-        x[case, :length] = values[:, :length].T
+        x[case, :length] = change(values[:, :length]).T
         mask[case, :length] = True
     return x, mask
 

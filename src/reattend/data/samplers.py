@@ -72,6 +72,9 @@ class TrainSampler:
     see `spread`), of which this process takes its `accumulation` consecutive ones. So the samples behind an optimiser
     step do not depend on devices, accumulation or on where a run was interrupted.
 
+    With `steps_per_epoch` an epoch is that many global batches out of an endless row of permutations, of which the
+    next begins in the batch in which one ends: no batch is partial.
+
     Attributes:
         epoch: which permutation; Lightning sets it through `set_epoch`.
         start: micro-batches to leave out of the next pass, once, when an interrupted epoch continues.
@@ -81,10 +84,19 @@ class TrainSampler:
     """
 
     def __init__(
-        self, size: int, batch_size: int, seed: int, *, rank: int = 0, world_size: int = 1, accumulation: int = 1
+        self,
+        size: int,
+        batch_size: int,
+        seed: int,
+        *,
+        steps_per_epoch: int | None = None,
+        rank: int = 0,
+        world_size: int = 1,
+        accumulation: int = 1,
     ) -> None:
         rows_per_micro_batch(batch_size, world_size, accumulation)
         self.size = size
+        self.steps_per_epoch = steps_per_epoch
         self.batch_size = batch_size
         self.seed = seed
         self.rank = rank
@@ -99,19 +111,36 @@ class TrainSampler:
 
     def __len__(self) -> int:
         """Micro-batches of a whole epoch, whatever `start`."""
-        return -(-self.size // self.batch_size) * self.accumulation
+        return (self.steps_per_epoch or -(-self.size // self.batch_size)) * self.accumulation
 
     def __iter__(self) -> Iterator[MicroBatch]:
         # A generator, because Lightning makes the iterator before it calls set_epoch: both are read at the first batch.
         start, self.start = self.start, 0
-        generator = torch.Generator().manual_seed(derive(self.seed, "data", self.epoch))
-        order = torch.randperm(self.size, generator=generator)
         first, inside = divmod(start, self.accumulation)
-        for batch in order.split(self.batch_size)[first:]:
+        for batch in self._batches(first):
             micro_batches = spread(batch, self.world_size * self.accumulation)
             own = micro_batches[self.rank * self.accumulation : (self.rank + 1) * self.accumulation]
             yield from own[inside:]
             inside = 0
+
+    def _batches(self, first: int) -> Iterator[Tensor]:
+        """Global batches of the epoch from its `first` on."""
+        if self.steps_per_epoch is None:
+            yield from self._permutation(self.epoch).split(self.batch_size)[first:]
+            return
+        begin = (self.epoch * self.steps_per_epoch + first) * self.batch_size
+        number, place = divmod(begin, self.size)
+        order = self._permutation(number)[place:]
+        for _ in range(first, self.steps_per_epoch):
+            while len(order) < self.batch_size:
+                number += 1
+                order = torch.cat([order, self._permutation(number)])
+            yield order[: self.batch_size]
+            order = order[self.batch_size :]
+
+    def _permutation(self, number: int) -> Tensor:
+        generator = torch.Generator().manual_seed(derive(self.seed, "data", number))
+        return torch.randperm(self.size, generator=generator)
 
 
 class EvalSampler:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-import pytorch_lightning as pl
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from reattend.data.archive import locate
+from reattend.data.archive import SeriesFiles, locate
+from reattend.data.checks import FileFacts, check_known, check_pair
 from reattend.data.preparation import Standardiser, class_codes, class_names, hold_out, interpolate_missing, pad
-from reattend.data.samplers import EvalSampler, MicroBatch, TrainSampler, rows_per_micro_batch
+from reattend.data.sampled import Batch, SampledData
+from reattend.data.samplers import MicroBatch
 from reattend.data.standin import stand_in
-from reattend.data.ts_format import Series, TimeSeriesFile, read_ts
-from reattend.errors import ReattendError
-
-Batch = dict[str, Any]
+from reattend.data.ts_format import TimeSeriesFile, read_ts
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class Samples:
         }
 
 
-class TimeSeriesData(pl.LightningDataModule):
+class TimeSeriesData(SampledData):
     """Training, validation and test split of a set of the UEA, UCR or TSER archive, read and prepared when it is made.
 
     Preparation follows gzerveas/mvts_transformer: missing values interpolated, then each channel standardised with the
@@ -65,7 +64,7 @@ class TimeSeriesData(pl.LightningDataModule):
         kind: "classification" or "regression", as the files say.
         class_names: by code; empty for regression.
         checksum: SHA-256 over both files.
-        origin: "folder", "sktime" or "stand-in".
+        origin: "folder", "zip", "sktime" or "stand-in".
         sizes: cases of each split.
 
     Args:
@@ -76,6 +75,7 @@ class TimeSeriesData(pl.LightningDataModule):
         selection: what `val_dataloader` gives: "test" as the followed code, or "validation", a part of train.
         validation_fraction: of training, with `selection="validation"`.
         split_seed: draws that part.
+        steps_per_epoch: see `TrainSampler`.
         batch_size: global, over all devices and accumulated micro-batches.
         seed: of the run; with the epoch it fixes the order of training samples.
         devices: number of processes that train together.
@@ -83,7 +83,8 @@ class TimeSeriesData(pl.LightningDataModule):
 
     Raises:
         ReattendError: `batch_size` does not divide, files are missing or malformed, the two files do not belong
-            together, a channel has no values, a test class does not occur in training, or training has one class only.
+            together or are the same, they are not those of the archive, a channel has no values, a test class does not
+            occur in training, or training has one class only.
     """
 
     def __init__(
@@ -98,114 +99,79 @@ class TimeSeriesData(pl.LightningDataModule):
         selection: Literal["test", "validation"] = "test",
         validation_fraction: float = 0.0,
         split_seed: int = 0,
+        steps_per_epoch: int | None = None,
         devices: int = 1,
         accumulation: int = 1,
     ) -> None:
-        super().__init__()
-        rows_per_micro_batch(batch_size, devices, accumulation)
-        self.batch_size = batch_size
-        self.seed = seed
-        self.devices = devices
-        self.accumulation = accumulation
+        super().__init__(batch_size, seed, steps_per_epoch, devices, accumulation)
 
         files = stand_in(dataset) if standin else locate(dataset, archive, root)
         self.origin = files.origin
         self.checksum = files.checksum()
-        train, test = read_ts(files.train), read_ts(files.test)
-        _check_pair(train, test)
-        self.kind = "regression" if train.labels is None else "classification"
-        self.class_names = class_names(train) if self.kind == "classification" else []
-        parts = {
-            "train": (interpolate_missing(train), _answers(train, self.class_names)),
-            "test": (interpolate_missing(test), _answers(test, self.class_names)),
-        }
-        if selection == "validation":
-            series, y = parts["train"]
-            codes = y.numpy() if self.kind == "classification" else None
-            kept, held = hold_out(codes, len(series), validation_fraction, split_seed)
-            for name, indices in (("train", kept), ("validation", held)):
-                parts[name] = ([series[i] for i in indices], y[indices])
-        splits = _prepare(parts)
+        held = (validation_fraction, split_seed) if selection == "validation" else None
+        train, splits, self.class_names = _read_splits(files, held)
+        self.kind = train.kind
         self.train, self.validation, self.test = splits["train"], splits.get("validation"), splits["test"]
         self.sizes = {name: len(split) for name, split in splits.items()}
         self.shape = {
-            "num_channels": train.num_channels,
+            "num_channels": train.channels,
             "max_length": self.train.x.shape[1],
             "num_outputs": len(self.class_names) or 1,
         }
 
     def train_dataloader(self) -> DataLoader[Batch]:
         """Micro-batches of this process, from a `TrainSampler` (the loader's `sampler`)."""
-        rank, world_size = self._rank_and_world_size()
-        sampler = TrainSampler(
-            len(self.train),
-            self.batch_size,
-            self.seed,
-            rank=rank,
-            world_size=world_size,
-            accumulation=self.accumulation,
-        )
-        return _loader(self.train, sampler)
+        return self.train_loader(self.train)
 
     def val_dataloader(self) -> DataLoader[Batch]:
         """What the best epoch is selected on: the held-out part of train, or test."""
-        return self._eval_loader(self.test if self.validation is None else self.validation)
+        return self.eval_loader(self.test if self.validation is None else self.validation)
 
     def test_dataloader(self) -> DataLoader[Batch]:
         """The test file."""
-        return self._eval_loader(self.test)
-
-    def _eval_loader(self, samples: Samples) -> DataLoader[Batch]:
-        rank, world_size = self._rank_and_world_size()
-        rows = self.batch_size // self.accumulation
-        return _loader(samples, EvalSampler(len(samples), rows, rank=rank, world_size=world_size))
-
-    def _rank_and_world_size(self) -> tuple[int, int]:
-        initialised = torch.distributed.is_available() and torch.distributed.is_initialized()
-        rank, world_size = (torch.distributed.get_rank(), torch.distributed.get_world_size()) if initialised else (0, 1)
-        if world_size != self.devices:
-            raise ReattendError(f"Data was set up for {self.devices} process(es), but {world_size} run(s).")
-        return rank, world_size
+        return self.eval_loader(self.test)
 
 
-def _check_pair(train: TimeSeriesFile, test: TimeSeriesFile) -> None:
-    if (train.labels is None) != (test.labels is None):
-        raise ReattendError(f"Of {train.path} and {test.path} one has class labels, the other regression targets.")
-    if train.num_channels != test.num_channels:
-        raise ReattendError(
-            f"{train.path} has {train.num_channels} channel(s), {test.path} has {test.num_channels}: "
-            "they do not belong to one set."
-        )
+def _read_splits(files: SeriesFiles, held: tuple[float, int] | None) -> tuple[FileFacts, dict[str, Samples], list[str]]:
+    """Facts of the training file, the splits standardised and padded by what "train" alone says, and the classes.
+
+    One file after the other, so that of only one the values are in memory as they were read (float64).
+
+    Args:
+        files: of the set.
+        held: fraction and seed of the part of the training file that is held out for validation, if any is.
+    """
+    file = read_ts(files.train)
+    facts = FileFacts.of(file)
+    names = class_names(file) if file.targets is None else []
+    series, y = interpolate_missing(file), _answers(file, names)
+    indices = {"train": np.arange(len(series))}
+    if held is not None:
+        indices["train"], indices["validation"] = hold_out(None if file.labels is None else y.numpy(), len(y), *held)
+    standardise = Standardiser.fit([series[i] for i in indices["train"]])
+    max_length = max(series[i].shape[1] for i in indices["train"])
+    padded = {}
+    answers = {name: y[chosen] for name, chosen in indices.items()}
+    for name, chosen in indices.items():
+        padded[name] = pad([series[i] for i in chosen], max_length, standardise)
+    del file, series
+
+    file = read_ts(files.test)
+    test = FileFacts.of(file)
+    check_pair(facts, test)
+    if files.origin != "stand-in":
+        check_known(files.dataset, facts, test)
+    answers["test"] = _answers(file, names)
+    padded["test"] = pad(interpolate_missing(file), max_length, standardise)
+    full = all(mask.all() for _, mask in padded.values())
+    splits = {
+        name: Samples(torch.from_numpy(x), None if full else torch.from_numpy(mask), answers[name])
+        for name, (x, mask) in padded.items()
+    }
+    return facts, splits, names
 
 
 def _answers(file: TimeSeriesFile, names: list[str]) -> Tensor:
     if file.targets is not None:
         return torch.from_numpy(file.targets).float()
     return torch.from_numpy(class_codes(file, names))
-
-
-def _prepare(parts: dict[str, tuple[list[Series], Tensor]]) -> dict[str, Samples]:
-    """Standardises and pads all splits by what "train" alone says."""
-    standardise = Standardiser.fit(parts["train"][0])
-    max_length = max(series.shape[1] for series in parts["train"][0])
-    padded = {name: pad([standardise(case) for case in series], max_length) for name, (series, _) in parts.items()}
-    full = all(mask.all() for _, mask in padded.values())
-    return {
-        name: Samples(torch.from_numpy(x), None if full else torch.from_numpy(mask), parts[name][1])
-        for name, (x, mask) in padded.items()
-    }
-
-
-def _loader(samples: Samples, sampler: TrainSampler | EvalSampler) -> DataLoader[Batch]:
-    # A generator of its own, because making an iterator draws a number: else from the stream that dropout uses.
-    return DataLoader(
-        samples,  # type: ignore[arg-type]
-        sampler=sampler,
-        batch_size=None,
-        collate_fn=_as_it_is,
-        generator=torch.Generator(),
-    )
-
-
-def _as_it_is(batch: Any) -> Any:
-    return batch

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import io
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reattend.data.ts_header import Header, Location, MalformedFileError, count, read_header, shown
+from reattend.data.zipped import ZipMember
 from reattend.errors import ReattendError
 
 Series = NDArray[np.float64]
@@ -30,7 +32,7 @@ class TimeSeriesFile:
         targets: target of each case, (cases,); None for a classification file.
     """
 
-    path: Path
+    path: Path | ZipMember
     problem_name: str
     series: list[Series]
     lines: list[int]
@@ -44,8 +46,8 @@ class TimeSeriesFile:
         return int(self.series[0].shape[0])
 
 
-def read_ts(path: str | Path) -> TimeSeriesFile:
-    """Reads a `.ts` file.
+def read_ts(path: str | Path | ZipMember) -> TimeSeriesFile:
+    """Reads a `.ts` file, line by line: its text is never in memory as a whole.
 
     Tags are matched in any case, and so are class labels (sktime's reader lowers both). Comments (`#`, in the header
     also `%`), empty lines, tabs, trailing blanks and either line end are allowed. A missing value is `NaN` or `?`.
@@ -54,17 +56,18 @@ def read_ts(path: str | Path) -> TimeSeriesFile:
 
     Raises:
         ReattendError: the file cannot be read.
-        MalformedFileError: the file departs from the format.
+        MalformedFileError: the file departs from the format; where it ends in the middle of a case the message says so.
     """
-    path = Path(path)
+    path = Path(path) if isinstance(path, str) else path
     try:
         # Comments of old files are not always UTF-8; in data a replaced character is refused as not numeric.
-        text = path.read_text(encoding="utf-8-sig", errors="replace")
+        with path.open("rb") as file:
+            return _read(path, io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace"))
     except OSError as error:
         raise ReattendError(f"{path} cannot be read: {error.strerror or error}.") from error
-    if not text.strip():
-        raise MalformedFileError(f"{path} is empty: expected a .ts file with @data and at least one case.")
-    lines = text.split("\n")
+
+
+def _read(path: Path | ZipMember, lines: Iterator[str]) -> TimeSeriesFile:
     at = Location(path)
     header = read_header(lines, at)
     parse_label = _target if header.regression else _class_label
@@ -72,14 +75,22 @@ def read_ts(path: str | Path) -> TimeSeriesFile:
     labels: list[str] = []
     targets: list[float] = []
     numbers: list[int] = []
-    for number in range(at.line, len(lines)):
-        line = lines[number].strip()
+    for number, raw in enumerate(lines, start=at.line + 1):
+        line = raw.strip()
         if not line or line[0] == "#":
             continue
-        at.line = number + 1
-        values, label = _case(line, header, at)
+        at.line = number
+        try:
+            values, label = _case(line, header, at)
+            parsed = parse_label(label, header, at)
+        except MalformedFileError as error:
+            if raw.endswith("\n"):
+                raise
+            raise MalformedFileError(
+                f"{error} The file ends with this line and without a line end: it was probably cut off while it was "
+                "fetched."
+            ) from error
         series.append(values)
-        parsed = parse_label(label, header, at)
         if isinstance(parsed, str):
             labels.append(parsed)
         else:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
+from reattend.data.zipped import ZipMember
 from reattend.errors import ReattendError, nearest
 
 TAGS = (
@@ -44,7 +45,7 @@ class Header:
 class Location:
     """Where reading stands: a file and a line, from 1."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | ZipMember) -> None:
         self.path = path
         self.line = 0
 
@@ -53,13 +54,14 @@ class Location:
         raise MalformedFileError(f"{self.path}, line {self.line}: expected {expected}, found {found}.")
 
 
-def read_header(lines: Sequence[str], at: Location) -> Header:
-    """Reads up to and including `@data`, where it leaves `at`.
+def read_header(lines: Iterable[str], at: Location) -> Header:
+    """Takes lines up to and including `@data`, where it leaves `at`.
 
     Raises:
         MalformedFileError: a tag is unknown or has no valid value, or there is no `@data`.
     """
     header = Header()
+    number = 0
     for number, line in enumerate(lines, start=1):
         words = line.split()
         if not words or words[0][0] in "#%":
@@ -75,7 +77,9 @@ def read_header(lines: Sequence[str], at: Location) -> Header:
         if tag not in _READERS:
             at.fail(f"one of {' '.join(TAGS)}", f"{words[0]}.{nearest(words[0], TAGS)}".rstrip("."))
         _READERS[tag](header, arguments, at)
-    raise MalformedFileError(f"{at.path}: expected a line @data, found none in {len(lines)} lines.")
+    if not at.line:
+        raise MalformedFileError(f"{at.path} is empty: expected a .ts file with @data and at least one case.")
+    raise MalformedFileError(f"{at.path}: expected a line @data, found none in {number} lines.")
 
 
 def _true(arguments: Sequence[str], at: Location) -> bool:

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from reattend.config import RunConfig
 from reattend.data.time_series import Samples
+from reattend.errors import ReattendError
 from reattend.train.execute import Plan, build_task
 from reattend.train.fit import fit
 
@@ -59,6 +60,8 @@ def bare_seconds(planned: Plan) -> Seconds:
     task = build_task(config, planned.data.shape)
     model, optimizer = task.model, task.configure_optimizers()
     train, test = planned.data.train, planned.data.test
+    if not isinstance(train, Samples) or not isinstance(test, Samples):
+        raise ReattendError(f"framework measures runs on time series, {config.task.name} has none: task=uea/...")
     epochs, evaluations = [], []
     for epoch in range(config.recipe.epochs):
         start = time.perf_counter()

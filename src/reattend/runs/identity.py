@@ -28,11 +28,15 @@ COUNTS = (
     "recipe.eval_every_epochs",
     "recipe.dropout",
     "recipe.attention_dropout",
+    "recipe.steps_per_epoch",
+    "recipe.warmup_fraction",
+    "recipe.momentum",
     "task.name",
     "task.target",
     "task.data_target",
     "task.dataset",
     "task.archive",
+    "task.data_options",
     "task.metric",
     "fidelity",  # with their names, which label results: what is labelled differently is never one run
     "protocol",
@@ -58,6 +62,7 @@ IGNORED = (
     "fidelity.layer_losses",  # acts through the attention's, and that through the backbone's options
     "fidelity.primal",  # acts through the attention's options
     "fidelity.flowformer",  # acts through the backbone's options
+    "fidelity.lra",  # acts through the options of data and backbone, and the recipe
     "task.summary",
     "task.source",
     "task.dims",
@@ -66,7 +71,11 @@ IGNORED = (
     "task.weight_decay",
     "task.published",
     "task.quick",
+    "task.selection",  # acts through the protocol's
     "scale.epochs",
+    "scale.steps_per_epoch",
+    "scale.batch_size",
+    "scale.max_length",
     "scale.attention_dropout",
     "data.root",
     "trainer.name",
@@ -92,6 +101,10 @@ AS_BEFORE: dict[str, Any] = {
     "backbone.options.layer_losses": "mean",
     "backbone.options.final_norm": False,
     "backbone.options.padding_in_mixers": "masked",
+    "recipe.steps_per_epoch": None,
+    "recipe.warmup_fraction": 0.0,
+    "recipe.momentum": "fixed",
+    "task.data_options": {},
 }
 
 

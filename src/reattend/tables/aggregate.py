@@ -11,8 +11,8 @@ from reattend.tables.evidence import Measured
 from reattend.tables.results import Found
 from reattend.tables.table import OF_A_RUN, Place, Table, Value
 
-# The epoch that a number is taken from, by protocol.
-SELECTED_BY = {"published": "best_on_test", "strict": "best_on_validation"}
+# The epoch that a number is taken from, by what the protocol selects on.
+SELECTED_BY = {"test": "best_on_test", "validation": "best_on_validation"}
 
 
 def number_of(result: Result, value: Value) -> float:
@@ -23,7 +23,7 @@ def number_of(result: Result, value: Value) -> float:
     """
     if value.metric in OF_A_RUN:
         return value.factor * _of_a_run(result, value.metric)
-    rule = "last" if value.selection == "last" else SELECTED_BY[result.protocol]
+    rule = "last" if value.selection == "last" else SELECTED_BY[result.config["protocol"]["selection"]]
     if rule not in result.metrics:
         raise KeyError(f"the run has no epoch {rule.replace('_', ' ')}")
     metrics = result.metrics[rule].metrics

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from reattend.runs.result import Result
@@ -14,9 +14,9 @@ from reattend.tables.ranking import rank
 from reattend.tables.request import Request
 from reattend.tables.results import EXPORTED, Found, Results, load_results
 from reattend.tables.runs import table_runs
-from reattend.tables.stamps import on_other_data, stamps
+from reattend.tables.stamps import is_generated, on_other_data, stamps
 from reattend.tables.table import OF_A_DEVICE, Place
-from reattend.tables.verdicts import judge_place
+from reattend.tables.verdicts import NOT_COMPARABLE, judge_place
 
 _Cells = Mapping[tuple[str, str], Sequence[Found]]
 
@@ -33,8 +33,16 @@ def collect_evidence(request: Request) -> Evidence:
         others[at] = [run for run in other if run.result.seed in request.seeds]
     comparable = not any(cell.config and _is_small(cell) for cell in cells)
     measured, lacking, left_out = _measured(request, cells, found, others)
+    generated = _generated(request, cells)
     places = {
-        place: judge_place(request.table, place, measured, lacking.get(place, ""), left_out.get(place, ""), comparable)
+        place: judge_place(
+            request.table,
+            place,
+            measured,
+            lacking.get(place, ""),
+            left_out.get(place, ""),
+            comparable and place.column not in generated,
+        )
         for place in _all_places(request)
     }
     return Evidence(
@@ -42,7 +50,7 @@ def collect_evidence(request: Request) -> Evidence:
         cells=tuple(cells),
         runs=tuple(table_runs(cells, request.seeds, results)),
         places=places,
-        claims=with_corrections(list(_claims(request, measured, lacking))) if comparable else (),
+        claims=with_corrections(list(_claims(request, measured, lacking, generated))) if comparable else (),
         rankings=tuple(_rankings(request, measured)),
         comparable=comparable,
         stamps=tuple(stamps(request, _results(found), [run for runs in others.values() for run in runs])),
@@ -58,6 +66,12 @@ def results_at_hand(cells: Sequence[Cell]) -> Results:
 
 def _is_small(cell: Cell) -> bool:
     return cell.config is not None and (cell.config.scale.name == "quick" or cell.config.data.name == "standin")
+
+
+def _generated(request: Request, cells: Sequence[Cell]) -> set[str]:
+    """Columns of data that is generated in the original's manner only, the mean over any such one with them."""
+    columns = {cell.column for cell in cells if cell.config and is_generated(cell.config.task.data_options)}
+    return columns | ({request.table.mean} if columns and request.table.mean else set())
 
 
 def _all_places(request: Request) -> Iterator[Place]:
@@ -93,7 +107,7 @@ def _measured(
 
 
 def _claims(
-    request: Request, measured: Mapping[Place, Measured], lacking: Mapping[Place, str]
+    request: Request, measured: Mapping[Place, Measured], lacking: Mapping[Place, str], generated: Collection[str]
 ) -> Iterator[ClaimEvidence]:
     """Those of which both rows are wanted, before the correction for many."""
     looked_at = set(_all_places(request))
@@ -105,6 +119,8 @@ def _claims(
         sides = [side for side in (left, right) if side is not None]
         metrics = {request.table.values[place.value].metric for place in (claim.left, claim.right)}
         why_not = _different_devices(sides) if metrics & set(OF_A_DEVICE) else ""
+        if {claim.left.column, claim.right.column} & set(generated):
+            why_not = NOT_COMPARABLE
         yield judge_claim(name, claim, left, right, {**lacking, **absent}, why_not)
 
 

@@ -61,9 +61,9 @@ def _of(config: RunConfig, cost: ModelCost, train: int, evaluated: int) -> RunCo
     evaluations = math.ceil(recipe.epochs / recipe.eval_every_epochs)
     batch = math.ceil(min(recipe.batch_size, train) / (trainer.devices * trainer.accumulation))
     return RunCost(
-        steps=recipe.epochs * math.ceil(train / recipe.batch_size),
+        steps=recipe.steps(train),
         parameters=cost.parameters,
-        flops=recipe.epochs * train * cost.training_flops + evaluations * evaluated * cost.flops,
+        flops=recipe.samples(train) * cost.training_flops + evaluations * evaluated * cost.flops,
         modules=cost.modules,
         memory=_FLOAT * cost.parameters * (1 + _GRADIENT_AND_MOMENTS) + batch * cost.activations,
         disk=_FLOAT * cost.parameters * (_MODEL_FILES + _CHECKPOINT),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from reattend.config.groups import group_defaults
 from reattend.runs.result import Result
@@ -32,15 +33,19 @@ def stamps(request: Request, results: Sequence[Result], left_out: Sequence[Found
     own = [told for told in own if told.partition("=")[0] not in _OF_THEIR_OWN]
     if own:
         yield f"not the table's own settings: {', '.join(own)}. Verdicts are on these runs, not on the paper's recipe."
-    if any(result.protocol == "published" for result in results):
+    if any(result.config["protocol"]["selection"] == "test" for result in results):
         yield "protocol=published: the epoch is selected on test, as the followed code does; these are upper bounds."
-    if any(result.protocol == "strict" for result in results):
+    if any(
+        result.protocol == "strict" and result.config["task"].get("selection", "test") == "test" for result in results
+    ):
         yield (
             "protocol=strict: the epoch is selected on validation, but those of the published numbers on test, as the "
             "followed code does: ours may be lower for that reason alone."
         )
     if left_out:
         yield f"{on_other_data(left_out)} left out"
+    if any(is_generated(result.config["task"].get("data_options", {})) for result in results):
+        yield "Pathfinder is generated here by a rule of its own: not comparable with published numbers."
     for name, values in (
         ("fidelity", {str(result.fidelity["name"]) for result in results}),
         ("commits", {result.git_commit or "unknown" for result in results}),
@@ -51,6 +56,11 @@ def stamps(request: Request, results: Sequence[Result], left_out: Sequence[Found
             yield f"mixed {name}: {', '.join(sorted(values))}"
     if any((result.git_commit or "").endswith("+changes") for result in results):
         yield "some runs are of code with changes that are not committed"
+
+
+def is_generated(data_options: Mapping[str, Any]) -> bool:
+    """Whether data follows the original's rule in kind only, as Pathfinder's, which is not all public."""
+    return data_options.get("images") == "generated"
 
 
 def deviations(extra: Sequence[str]) -> Iterator[str]:

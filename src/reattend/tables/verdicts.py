@@ -10,7 +10,7 @@ from reattend.tables.evidence import CellVerdict, Measured, PlaceEvidence
 from reattend.tables.table import Place, Published, Table, Value
 from reattend.tables.welch import LEAST_SEEDS, LEVEL, Effect, Sample
 
-_NOT_COMPARABLE = "quick scale or stand-in data is never compared with published numbers"
+NOT_COMPARABLE = "quick scale, stand-in data and generated Pathfinder are never compared with published numbers"
 _SPREAD_OF_A_MEAN = "the published spread of a mean over columns may be a mean of spreads, so it is not used"
 
 
@@ -87,7 +87,7 @@ _Baseline = tuple[Measured, Published]
 
 def _not_compared(published: Published, value: Value, comparable: bool) -> str:
     if not comparable:
-        return _NOT_COMPARABLE
+        return NOT_COMPARABLE
     if published.certainty == "unconfirmed":
         return "the published number is unconfirmed"
     return "" if value.margin is not None else "the table states no margin for it"

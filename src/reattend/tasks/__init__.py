@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from reattend.tasks.classification import Classification
+from reattend.tasks.regression import Regression
 
-__all__ = ["Classification"]
+__all__ = ["Classification", "Regression"]

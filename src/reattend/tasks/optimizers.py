@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.optim.lr_scheduler import LRScheduler, OneCycleLR
 
 from reattend.attention.contract import Mixer
-from reattend.config.schema import OptimizerConfig
+from reattend.config.schema import OptimizerConfig, RecipeConfig
 
 
 def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
@@ -29,6 +30,18 @@ def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Opt
     else:
         options |= {"betas": tuple(config.betas), "eps": config.eps}
     return optimizers[config.name](_parameter_groups(model), **options)
+
+
+def make_schedule(optimizer: torch.optim.Optimizer, recipe: RecipeConfig, steps: int) -> LRScheduler:
+    """The course of the learning rate over `steps` updates, stepped after each: the recipe's one cycle."""
+    return OneCycleLR(
+        optimizer,
+        max_lr=recipe.optimizer.lr,
+        total_steps=steps,
+        pct_start=max(recipe.warmup_fraction, 2 / steps),  # torch divides by the updates of warm-up less one
+        anneal_strategy="linear",
+        cycle_momentum=recipe.momentum == "cycled",
+    )
 
 
 def _parameter_groups(model: nn.Module) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from reattend.errors import ReattendError, nearest
 from reattend.seeding import derive
 from reattend.tasks.finite import NonFiniteError, first_nonfinite_gradient, first_nonfinite_module
 from reattend.tasks.measurements import Measurements, split_measurements
-from reattend.tasks.optimizers import make_optimizer
+from reattend.tasks.optimizers import make_optimizer, make_schedule
 
 Batch = dict[str, Any]
 
@@ -203,9 +203,13 @@ class SupervisedTask(pl.LightningModule, ABC):
         """Logs the metrics on test."""
         self._log_metrics("test")
 
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        """The recipe's optimiser."""
-        return make_optimizer(self.model, self.recipe.optimizer)
+    def configure_optimizers(self) -> Any:
+        """The recipe's optimiser and the schedule of its learning rate."""
+        optimizer = make_optimizer(self.model, self.recipe.optimizer)
+        if self.recipe.schedule == "constant":
+            return optimizer
+        schedule = make_schedule(optimizer, self.recipe, int(self.trainer.estimated_stepping_batches))
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def _metrics(self, split: str) -> MetricCollection:
         metrics = self.evaluations[split]

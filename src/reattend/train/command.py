@@ -88,13 +88,13 @@ def _job(cfg: DictConfig) -> float | None:
     from hydra.core.hydra_config import HydraConfig
 
     from reattend.config import read
-    from reattend.data.archive import locate
+    from reattend.data.source import source_of
 
     try:
         config = read(cfg)
-        if config.task.archive is not None and config.data.name == "real":
+        if config.data.name == "real":
             # Missing data is told before the seconds that importing torch takes.
-            locate(config.task.dataset, config.task.archive, config.data.root)
+            source_of(config).require()
         # Imported here, because `train.py --help` answers without torch.
         from reattend.train.run import run
 

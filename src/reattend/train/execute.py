@@ -16,7 +16,9 @@ from reattend.backbones import build_backbone
 from reattend.config import build, build_mixer_factory, locate, to_dict
 from reattend.config.revisions import own_code, revisions
 from reattend.config.schema import RunConfig
-from reattend.data import TimeSeriesData
+from reattend.data.sampled import SampledData
+from reattend.data.samplers import MicroBatch
+from reattend.data.source import source_class
 from reattend.efficiency.flops import count_flops
 from reattend.errors import ReattendError, RunInterruptedError
 from reattend.runs.environment import commit_label, write_environment
@@ -39,7 +41,7 @@ class Plan:
     """A checked configuration with its data, and the identity that follows from both."""
 
     config: RunConfig
-    data: TimeSeriesData
+    data: SampledData
     fingerprint: str
     folder: Path
 
@@ -59,7 +61,7 @@ def plan(config: RunConfig) -> Plan:
         )
     capabilities = build_mixer_factory(config).capabilities
     on_purpose = "padding_on_purpose" in capabilities.reasons
-    if data.test.padding_mask is not None and not capabilities.padding_mask and not on_purpose:
+    if _first(data)["padding_mask"] is not None and not capabilities.padding_mask and not on_purpose:
         raise ReattendError(
             f"{config.task.name} has padded series, and attention={config.attention.name} does not keep padding out"
             " (its capabilities say padding_mask=False)."
@@ -69,12 +71,12 @@ def plan(config: RunConfig) -> Plan:
     return Plan(config, data, name, run_folder(config.outputs, plain, name))
 
 
-def build_data(config: RunConfig) -> TimeSeriesData:
+def build_data(config: RunConfig) -> SampledData:
     """The run's data, read and prepared."""
     data = build(
         config.task.data_target,
+        **source_class(config.task.data_target).options(config),
         dataset=config.task.dataset,
-        archive=config.task.archive,
         root=config.data.root,
         standin=config.data.name == "standin",
         selection=config.protocol.selection,
@@ -84,8 +86,9 @@ def build_data(config: RunConfig) -> TimeSeriesData:
         seed=config.seed,
         devices=config.trainer.devices,
         accumulation=config.trainer.accumulation,
+        steps_per_epoch=config.recipe.steps_per_epoch,
     )
-    return cast(TimeSeriesData, data)
+    return cast(SampledData, data)
 
 
 def build_task(config: RunConfig, shape: Mapping[str, int]) -> SupervisedTask:
@@ -165,10 +168,7 @@ def _status(folder: Path) -> Iterator[bool]:
 
 def _result(planned: Plan, model: nn.Module, trained: Trained, environment: Mapping[str, Any], device: str) -> Result:
     config, data = planned.config, planned.data
-    sample = {
-        key: value if value is None else value[:1]
-        for key, value in (("x", data.test.x), ("padding_mask", data.test.padding_mask))
-    }
+    sample = {key: value for key, value in _first(data).items() if key in ("x", "padding_mask")}
     model = model.cpu()
     on_gpu = device == "gpu"
     return Result(
@@ -193,6 +193,11 @@ def _result(planned: Plan, model: nn.Module, trained: Trained, environment: Mapp
         data_checksums={"train and test": data.checksum},
         config=to_dict(config),
     )
+
+
+def _first(data: SampledData) -> dict[str, Any]:
+    """The first test sample as a batch."""
+    return data.test[MicroBatch(torch.zeros(1, dtype=torch.int64), torch.ones(1), 1)]
 
 
 def _peak_process_memory() -> int:

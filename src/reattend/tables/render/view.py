@@ -98,8 +98,8 @@ def column_label(evidence: Evidence, column: str) -> str:
 
 def value_notes(evidence: Evidence) -> list[str]:
     """For each value what it is, which epoch's, and when two are equal for all purposes."""
-    protocols = sorted({cell.config.protocol.name for cell in evidence.cells if cell.config})
-    selected = " or ".join(SELECTED_BY[protocol].replace("_", " ") for protocol in protocols)
+    selections = sorted({cell.config.protocol.selection for cell in evidence.cells if cell.config})
+    selected = " or ".join(SELECTED_BY[selection].replace("_", " ") for selection in selections)
     notes = []
     for name, value in evidence.request.table.values.items():
         parts = [f"{label(name, value)}: {value.metric}{_in_unit(value)}", f"{value.better} is better"]

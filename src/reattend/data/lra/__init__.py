@@ -1,0 +1,1 @@
+"""Long Range Arena: generators, readers and prepared arrays of its five tasks."""

@@ -1,0 +1,140 @@
+"""What the raw data of the five tasks have in common: where it lies, what is asked of it, what is said without it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import urllib.request
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+from urllib.parse import urlsplit
+
+from reattend.data.lra.arrays import Block
+from reattend.data.lra.generated import Progress
+from reattend.errors import ReattendError
+
+SPLITS = ("train", "validation", "test")
+STORED_BYTES = 4096  # of each document, in the prepared arrays
+RELEASE = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
+_PATIENCE = 1.5  # seconds
+
+
+@dataclass(frozen=True)
+class RawSet(ABC):
+    """The raw files of one task in one folder, and how they are read.
+
+    Attributes:
+        folder: where they are, `<data.root>/lra/<name>`.
+        complete: whether the files have to be those of the whole set; False for a stand-in.
+        name: of the set.
+        num_outputs, vocabulary, num_documents: classes, token ids with padding, documents of a sample.
+        full_sizes: samples of each split of the whole set; a set without validation selects on test.
+    """
+
+    folder: Path
+    complete: bool
+
+    name: ClassVar[str]
+    num_outputs: ClassVar[int]
+    vocabulary: ClassVar[int]
+    num_documents: ClassVar[int] = 1
+    full_sizes: ClassVar[Mapping[str, int]]
+
+    @property
+    @abstractmethod
+    def reading(self) -> str:
+        """Name of what is prepared, where a set can be read in several ways."""
+
+    @abstractmethod
+    def sources(self) -> dict[str, Path]:
+        """The raw files or folders, by their names in the manifest.
+
+        Raises:
+            ReattendError: they are not there; the message says where from a person can get them.
+        """
+
+    @abstractmethod
+    def blocks(self, split: str, sources: Mapping[str, Path]) -> Iterator[Block]:
+        """All samples of a split.
+
+        Raises:
+            ReattendError: a file is damaged or malformed.
+        """
+
+    def obtain(self, progress: Progress | None = None) -> None:
+        """Generates or fetches the raw files if this machine can; else does nothing."""
+        return
+
+    def shape(self, max_length: int) -> dict[str, int]:
+        """What a backbone is built from."""
+        return {
+            "vocabulary": self.vocabulary,
+            "num_documents": self.num_documents,
+            "max_length": max_length,
+            "num_outputs": self.num_outputs,
+        }
+
+    @property
+    def prepared(self) -> Path:
+        """Folder of the prepared arrays."""
+        return self.folder / "prepared" / self.reading
+
+    @property
+    def command(self) -> str:
+        """What prepares the set."""
+        root = self.folder.parents[1]
+        usual = Path(os.environ.get("REATTEND_DATA") or "data").expanduser().absolute()
+        place = "" if root == usual else f" data.root={root}"
+        return f"python scripts/prepare_data.py task=lra/{self.name}{place}"
+
+    def missing(self, wanted: Iterable[str], source: str) -> ReattendError:
+        """What is said when raw files are not there.
+
+        Args:
+            wanted: the files, one a line, with their places.
+            source: where they come from, and how large they are.
+        """
+        lines = "\n".join(f"  {line}" for line in wanted)
+        return ReattendError(
+            f"The data of lra/{self.name} is not on this machine.\nWanted:\n{lines}\n{source}\n"
+            f"Then: {self.command}\nMeanwhile the same task runs on a small generated stand-in: add data=standin."
+        )
+
+    def check_size(self, split: str, found: int) -> None:
+        """Refuses a split that is not whole.
+
+        Raises:
+            ReattendError: `found` samples are not those of the whole set.
+        """
+        if self.complete and found != self.full_sizes[split]:
+            raise ReattendError(
+                f"{self.folder}: {split} of lra/{self.name} has {found:,} samples in place of "
+                f"{self.full_sizes[split]:,}: the raw files are not whole. Get them again, then: {self.command}"
+            )
+
+
+def reachable(address: str) -> bool:
+    """Whether the host of a URL, or the proxy for it, takes a connection within 1.5 seconds.
+
+    Hub libraries retry for up to 45 seconds where no network is.
+    """
+    parts = urlsplit(urllib.request.getproxies().get(urlsplit(address).scheme, address))
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    answer: list[bool] = []
+
+    def connect() -> None:
+        try:
+            with socket.create_connection((parts.hostname or "", port), timeout=_PATIENCE):
+                answer.append(True)
+        except OSError:
+            pass
+
+    # In a thread, because looking a name up knows no limit of time.
+    thread = threading.Thread(target=connect, daemon=True)
+    thread.start()
+    thread.join(_PATIENCE)
+    return bool(answer)

@@ -1,0 +1,80 @@
+"""The five sets as data sources: prepared arrays with a manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from reattend.config.schema import RunConfig
+from reattend.data.lra.arrays import Prepared
+from reattend.data.lra.preparing import opened, prepare, stand_in
+from reattend.data.lra.raw import RawSet
+from reattend.data.lra.sets import raw_set
+from reattend.data.source import DataFacts, DataSource
+
+_OF_THE_SET = ("brackets", "lengths", "images", "contour_length", "resolution")
+
+
+@dataclass(frozen=True)
+class LRASource(DataSource):
+    """One set in one reading, real or stand-in.
+
+    Attributes:
+        raw: the set.
+        standin: whether it is one.
+        max_length: tokens that every sample is padded to.
+        held_out: fraction of training that a set without development set gives up for one, 0 with selection on test.
+        selects_on_test: whether the development set is left alone.
+    """
+
+    raw: RawSet
+    standin: bool
+    max_length: int
+    held_out: float
+    selects_on_test: bool
+
+    @classmethod
+    def from_config(cls, config: RunConfig) -> LRASource:
+        """What the task of `config` learns from."""
+        options, standin = config.task.data_options, config.data.name == "standin"
+        own = {name: options[name] for name in _OF_THE_SET if name in options}
+        raw = raw_set(config.task.dataset, config.data.root, standin=standin, **own)
+        on_test = config.protocol.selection == "test"
+        return cls(raw, standin, options["max_length"], config.protocol.validation_fraction, on_test)
+
+    @staticmethod
+    def options(config: RunConfig) -> dict[str, Any]:
+        """The options of the task's data."""
+        return dict(config.task.data_options)
+
+    def require(self) -> None:
+        """Opens the prepared arrays."""
+        self._open()
+
+    def checksum(self) -> str:
+        """That of the manifest."""
+        return self._open().checksum
+
+    def facts(self) -> DataFacts:
+        """Of the whole set, whether or not it is here; of a stand-in those of its manifest."""
+        sizes = self._open().sizes if self.standin else dict(self.raw.full_sizes)
+        return DataFacts(self.raw.shape(self.max_length), self._used(sizes))
+
+    def prepare(self, say: Callable[[str], None], progress: Callable[[int, int], None]) -> None:
+        """Makes the prepared arrays, or verifies them."""
+        if self.standin:
+            say(f"lra/{self.raw.name}: stand-in, {stand_in(self.raw).folder}")
+        else:
+            prepare(self.raw, say, progress)
+
+    def _open(self) -> Prepared:
+        return stand_in(self.raw) if self.standin else opened(self.raw)
+
+    def _used(self, sizes: dict[str, int]) -> dict[str, int]:
+        if self.selects_on_test:
+            return {**sizes, "validation": 0}
+        if "validation" in sizes:
+            return sizes
+        held = round(sizes["train"] * self.held_out)
+        return {**sizes, "train": sizes["train"] - held, "validation": held}

@@ -1,0 +1,110 @@
+"""Data modules that feed whole micro-batches chosen by the project's own samplers."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import pytorch_lightning as pl
+import torch
+from torch.utils.data import DataLoader
+
+from reattend.data.samplers import EvalSampler, MicroBatch, TrainSampler, rows_per_micro_batch
+from reattend.errors import ReattendError
+
+Batch = dict[str, Any]
+
+
+class Samples(Protocol):
+    """A split, indexed by whole micro-batches."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, batch: MicroBatch) -> Batch:
+        """`x`, `padding_mask`, `y`, `weight` and `global_size` of the batch."""
+
+
+class SampledData(pl.LightningDataModule):
+    """Loaders over splits for one of several processes.
+
+    The trainer has to leave the samplers as they are (`use_distributed_sampler=False`).
+
+    Attributes:
+        train, validation, test: the splits; `validation` is None where nothing is held out.
+        kind: of the task that learns from it: "classification" or "regression".
+        checksum: SHA-256 of all that changes the numbers.
+        origin: where the samples are from.
+        shape: what a backbone is built from.
+        sizes: samples of each split.
+
+    Args:
+        batch_size: global, over all devices and accumulated micro-batches.
+        seed: of the run; with the epoch it fixes the order of training samples.
+        steps_per_epoch: see `TrainSampler`.
+        devices: number of processes that train together.
+        accumulation: micro-batches per optimiser step.
+
+    Raises:
+        ReattendError: `batch_size` does not divide.
+    """
+
+    kind: str
+    checksum: str
+    origin: str
+    shape: dict[str, int]
+    sizes: dict[str, int]
+    train: Samples
+    validation: Samples | None
+    test: Samples
+
+    def __init__(
+        self, batch_size: int, seed: int, steps_per_epoch: int | None, devices: int, accumulation: int
+    ) -> None:
+        super().__init__()
+        rows_per_micro_batch(batch_size, devices, accumulation)
+        self.batch_size = batch_size
+        self.seed = seed
+        self.steps_per_epoch = steps_per_epoch
+        self.devices = devices
+        self.accumulation = accumulation
+
+    def train_loader(self, samples: Samples) -> DataLoader[Batch]:
+        """Micro-batches of this process, from a `TrainSampler` (the loader's `sampler`)."""
+        rank, world_size = self._rank_and_world_size()
+        sampler = TrainSampler(
+            len(samples),
+            self.batch_size,
+            self.seed,
+            steps_per_epoch=self.steps_per_epoch,
+            rank=rank,
+            world_size=world_size,
+            accumulation=self.accumulation,
+        )
+        return _loader(samples, sampler)
+
+    def eval_loader(self, samples: Samples) -> DataLoader[Batch]:
+        """Every sample once over all processes, in order, from an `EvalSampler`."""
+        rank, world_size = self._rank_and_world_size()
+        rows = self.batch_size // self.accumulation
+        return _loader(samples, EvalSampler(len(samples), rows, rank=rank, world_size=world_size))
+
+    def _rank_and_world_size(self) -> tuple[int, int]:
+        initialised = torch.distributed.is_available() and torch.distributed.is_initialized()
+        rank, world_size = (torch.distributed.get_rank(), torch.distributed.get_world_size()) if initialised else (0, 1)
+        if world_size != self.devices:
+            raise ReattendError(f"Data was set up for {self.devices} process(es), but {world_size} run(s).")
+        return rank, world_size
+
+
+def _loader(samples: Samples, sampler: TrainSampler | EvalSampler) -> DataLoader[Batch]:
+    # A generator of its own, because making an iterator draws a number: else from the stream that dropout uses.
+    return DataLoader(
+        samples,  # type: ignore[arg-type]
+        sampler=sampler,
+        batch_size=None,
+        collate_fn=_as_it_is,
+        generator=torch.Generator(),
+    )
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch

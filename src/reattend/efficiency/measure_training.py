@@ -1,0 +1,147 @@
+"""`scripts/measure.py task=...`: training steps of whole models beside the way that the followed code takes."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from reattend.config import RunConfig, check_overrides, check_run, compose, normalise_overrides, read
+from reattend.config.limits import Count
+from reattend.data.facts import data_facts
+from reattend.efficiency.arguments import Shape, read_own
+from reattend.efficiency.memory import peak_bytes
+from reattend.efficiency.page import Page
+from reattend.efficiency.setting import prepare
+from reattend.efficiency.timing import ratio, time_rounds
+from reattend.tasks.optimizers import make_optimizer
+from reattend.tasks.supervised import SupervisedTask
+from reattend.train.execute import build_task
+
+FOLLOWED, AS_CONFIGURED = "softmax, written out", "softmax, written out, dropout 0.1, checkpointed"
+COLUMNS = ("", "ms a step", "ratio (quartiles)", "MB", "ratio")
+USAGE = """\
+python scripts/measure.py task=lra/text [attention=softmax,linear,primal] [batch_size=4] [rounds=5] [file=...]
+    [device=auto|cpu|cuda] [any override]
+    an update of the whole model on full-length sequences, without attention dropout, as ratio to the same model with
+    the weights written out in float32; beside it that one with dropout 0.1 on the weights and recomputed in the
+    backward pass, as the followed trainers of Long Range Arena are configured"""
+
+
+@dataclass(frozen=True)
+class Training:
+    """What is measured on the model of a task."""
+
+    task: str
+    attention: list[str] = field(default_factory=lambda: ["softmax", "linear", "primal"])
+    batch_size: Count = 4
+    rounds: Count = 5
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    file: str | None = None
+
+    def problems(self) -> list[str]:
+        """What is wrong with the values together."""
+        return Shape(device=self.device).problems()
+
+
+def measure_training(arguments: Sequence[str]) -> Page:
+    """Updates of the models with each attention and with softmax written out, in alternating rounds."""
+    own, overrides = read_own(Training, arguments, USAGE)
+    device = Shape(device=own.device).torch_device()
+    conditions = prepare(device, overrides)
+    models = {FOLLOWED: ("softmax", ["attention.options.kernel.fused=false", "recipe.attention_dropout=0"])}
+    models |= {name: (name, ["recipe.attention_dropout=0"]) for name in own.attention}
+    models[AS_CONFIGURED] = ("softmax", ["attention.options.kernel.fused=false", "recipe.attention_dropout=0.1"])
+    steps = {}
+    for row, (name, more) in models.items():
+        config = _configuration(own.task, name, [*more, *overrides])
+        steps[row] = _step(config, own.batch_size, device, recompute=row == AS_CONFIGURED)
+    length = config.task.data_options.get("max_length", "full")
+    page = Page(
+        f"one update of {own.task}, {length} tokens, batch {own.batch_size}; medians of {own.rounds} rounds;"
+        f" {conditions}",
+        COLUMNS,
+        own.file,
+    )
+    seconds = time_rounds(steps, own.rounds)
+    held = {row: peak_bytes(step, device) for row, step in steps.items()}
+    for row in steps:
+        cells = [
+            f"{1e3 * statistics.median(seconds[row]):.0f}",
+            str(ratio(seconds[row], seconds[FOLLOWED])),
+            f"{held[row] / 1e6:.0f}",
+            f"{held[row] / held[FOLLOWED]:.2f}",
+        ]
+        page.add(row, cells, {"seconds": seconds[row], "bytes": held[row]})
+    return page
+
+
+def _configuration(task: str, attention: str, overrides: Sequence[str]) -> RunConfig:
+    line = [f"task={task}", f"attention={attention}", *overrides]
+    check_overrides(line)
+    config = read(compose(normalise_overrides(line)))
+    check_run(config)
+    return config
+
+
+def _step(config: RunConfig, batch_size: int, device: torch.device, *, recompute: bool) -> Callable[[], None]:
+    """An update on the same random batch each time."""
+    shape = data_facts(config).shape
+    task = build_task(config, shape).to(device).train()
+    if recompute:
+        _recompute_kernels(task.model)
+    optimizer = make_optimizer(task.model, config.recipe.optimizer)
+    x, y = _batch(task.model, batch_size, shape, device)
+
+    def step() -> None:
+        _loss(task, x, y).backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+    return step
+
+
+def _batch(model: nn.Module, batch_size: int, shape: Any, device: torch.device) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    example: Tensor = model.example()["x"]  # type: ignore[operator]
+    size = (batch_size, *example.shape[1:])
+    ids = not example.is_floating_point()
+    x = (
+        torch.randint(1, shape["vocabulary"], size, generator=generator)
+        if ids
+        else torch.randn(size, generator=generator)
+    )
+    y = torch.randint(shape["num_outputs"], (batch_size,), generator=generator)
+    return x.to(device), y.to(device)
+
+
+def _loss(task: SupervisedTask, x: Tensor, y: Tensor) -> Tensor:
+    outputs, losses = task.model(x, None)
+    total: Tensor = task.losses(outputs.float(), y).mean()
+    for name, value in losses.items():
+        if "/" not in name:
+            total = total + task.loss_weights.get(name, 1.0) * value.mean()
+    return total
+
+
+def _recompute_kernels(model: nn.Module) -> None:
+    """Has each layer's attention weights computed again in the backward pass in place of keeping them."""
+    for module in model.modules():
+        kernel = getattr(module, "kernel", None)
+        if isinstance(kernel, nn.Module):
+            kernel.forward = _recomputed(kernel.forward)
+
+
+def _recomputed(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def call(*args: Any, **kwargs: Any) -> Tensor:
+        result: Tensor = checkpoint(forward, *args, use_reentrant=False, **kwargs)
+        return result
+
+    return call
