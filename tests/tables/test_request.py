@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from reattend.errors import ReattendError
+from reattend.runs.lease import Lease
+from reattend.runs.status import mark
 from reattend.tables.request import read_request, read_requests
 from reattend.tables.results import load_results
 from reattend.tables.runs import table_runs
@@ -98,6 +100,13 @@ def test_each_run_of_a_table_is_known_with_its_state_and_command(tmp_path: Path)
     assert runs[1].command.startswith("python train.py attention=softmax task=uea/japanese_vowels outputs=")
     assert runs[1].command.endswith("seed=1")
     assert runs[2].reason.startswith("The data set Heartbeat is not on this machine")
+    assert runs[1].folder is not None
+    with Lease.claim(runs[1].folder):
+        mark(runs[1].folder, "running")
+        runs = table_runs(request.cells(), request.seeds, load_results([tmp_path / "runs"]))
+        assert [run.state for run in runs[:2]] == ["done", "running"]
+    runs = table_runs(request.cells(), request.seeds, load_results([tmp_path / "runs"]))
+    assert [run.state for run in runs[:2]] == ["done", "interrupted"]
 
 
 def test_cells_that_are_the_same_run_once(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ class CellPlan:
     @property
     def open(self) -> int:
         """How many runs are still to be done."""
-        return sum(run.state in ("to do", "interrupted", "failed") for run in self.runs)
+        return sum(run.state in ("to do", "running", "interrupted", "failed") for run in self.runs)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from reattend.tables.plan import DEVICES, CellPlan, Plan, plan
 from reattend.tables.request import Request
 from reattend.tables.runs import State
 
-_STATES: tuple[State, ...] = ("done", "interrupted", "failed", "to do", "blocked")
+_STATES: tuple[State, ...] = ("done", "running", "interrupted", "failed", "to do", "blocked")
 _HEADERS = [f"h {device.removeprefix('this ')}" for device in DEVICES]
 _LEAST_NAME = 24  # letters of a cell's name that stand in one line, however narrow the terminal is
 

@@ -19,7 +19,7 @@ from reattend.runs.status import FILE as STATUS
 from reattend.tables.cells import Cell, quoted
 from reattend.tables.results import Results
 
-State = Literal["done", "to do", "interrupted", "failed", "blocked"]
+State = Literal["done", "running", "to do", "interrupted", "failed", "blocked"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class TableRun:
         overrides: what `train.py` takes.
         config: composed from these; None where a cell is blocked by its configuration.
         fingerprint, folder: its identity; None without data.
-        state: "interrupted" has been started and not ended: another process may be at it.
+        state: "running" has a process at it; "interrupted" has been started, not ended, and has none.
         reason: why it is blocked or failed, or which of its files is missing or damaged.
         attempts: how often it was started.
     """
@@ -96,5 +96,4 @@ def _progress(folder: Path) -> tuple[State, str, int]:
     if not any((folder / name).exists() for name in (STATUS, RESULT)):
         return "to do", "", 0
     found, attempts, reason, _ = state_of(folder)
-    state: State = "to do" if found == "planned" else "failed" if found == "failed" else "interrupted"
-    return state, reason, attempts
+    return "to do" if found == "planned" else found, reason, attempts

@@ -89,7 +89,7 @@ def lacking(evidence: Evidence) -> list[Lacking]:
             "; ".join(dict.fromkeys(_cells(evidence, run) for run in runs)),
             len(runs),
             reason,
-            "" if state == "blocked" else train_command(runs),
+            "" if state in ("blocked", "running") else train_command(runs),
         )
         for (state, reason, _), runs in groups.items()
     ]

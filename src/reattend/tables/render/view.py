@@ -235,7 +235,7 @@ def _published(known: Published | None, digits: int) -> tuple[str, str]:
 
 def _state(evidence: Evidence, place: Place) -> str:
     states = {run.state for run in evidence.runs if (place.row, place.column) in run.cells}
-    return next((state for state in ("failed", "interrupted", "to do", "blocked") if state in states), "–")
+    return next((state for state in ("failed", "interrupted", "running", "to do", "blocked") if state in states), "–")
 
 
 def _notes(evidence: Evidence, shown: Sequence[PlaceEvidence]) -> Iterator[str]:
