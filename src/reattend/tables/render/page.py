@@ -148,7 +148,8 @@ def summary(evidence: Evidence) -> str:
     """Runs by state, then verdicts of places and of claims, counted."""
     states = Counter(run.state for run in evidence.runs)
     parts = [f"{states['done']} of {len(evidence.runs)} runs done"]
-    parts += [f"{states[state]} {state}" for state in ("running", "interrupted", "failed", "to do", "blocked") if states[state]]
+    others = ("running", "interrupted", "failed", "to do", "blocked")
+    parts += [f"{states[state]} {state}" for state in others if states[state]]
     told = ", ".join(parts) + "."
     cells = Counter(known.verdict for known in evidence.places.values() if known.verdict != "not compared")
     claims = Counter(claim.verdict for claim in evidence.claims)
