@@ -153,6 +153,10 @@ def test_a_metric_that_no_run_will_have_is_told_before_anything_starts(
     ):
         execute(read_request([f"table={table}"]))
     assert not launched
+    # As table 4 of the primal-dual paper, whose page says what is missing.
+    table.write_text(TABLE.replace("metric: test/accuracy", "metric: analysis/head_distance"))
+    execute(read_request([f"table={table}", "seeds=1", "rows=softmax"]))
+    assert "no run here has analysis/head_distance." in capsys.readouterr().out
     two = "values: {acc: {metric: test/accuracy, better: higher}, bpc: {metric: test/bits_per_char, better: lower}}"
     table.write_text("\n".join(two if line.startswith("values") else line for line in TABLE.splitlines()))
     execute(read_request([f"table={table}", "seeds=1"]))

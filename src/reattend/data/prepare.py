@@ -22,6 +22,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     That is 2 for a mistake in the command line, 1 if the data of a task could not be prepared.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if {"-h", "--help"} & set(given):
+        print(_USAGE)
+        return 0
     try:
         tasks, overrides = _tasks(given)
         configs = [read(compose([f"task={task}", *overrides])) for task in tasks]

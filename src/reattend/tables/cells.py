@@ -10,7 +10,7 @@ from reattend.config.problems import refuse
 from reattend.config.revisions import revisions
 from reattend.config.schema import RunConfig
 from reattend.errors import ReattendError, nearest
-from reattend.tables.table import OF_A_RUN, Table
+from reattend.tables.table import OF_A_RUN, Table, load_table, table_names
 from reattend.tables.table_check import exists
 
 
@@ -80,7 +80,8 @@ def check_metrics(table: Table, cells: Sequence[Cell]) -> list[str]:
     """Which values of the table no cell that can run will have, with the nearest metric that one will have.
 
     Raises:
-        ReattendError: the cells will have none of the values, and none waits for a task that does not exist yet.
+        ReattendError: the cells will have none of the values, and nothing is awaited: no task that does not exist yet,
+            no metric that a table of ours names.
     """
     measured = sorted({metric for cell in cells for metric in cell.metrics} | set(OF_A_RUN))
     missing = {name: value.metric for name, value in table.values.items() if value.metric not in measured}
@@ -90,7 +91,9 @@ def check_metrics(table: Table, cells: Sequence[Cell]) -> list[str]:
         if any(cell.metrics for cell in cells)
     ]
     if told and len(told) == len(table.values) and all(cell.config is not None for cell in cells):
-        refuse(told, f"Metrics of these runs: {', '.join(measured)}.")
+        ours = {value.metric for name in table_names() for value in load_table(name).values.values()}
+        if not ours.issuperset(missing.values()):
+            refuse(told, f"Metrics of these runs: {', '.join(measured)}.")
     return told
 
 
