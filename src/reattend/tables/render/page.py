@@ -12,6 +12,7 @@ from reattend.tables.render import provenance, view
 from reattend.tables.render.commands import report_command, reproduce_command
 from reattend.tables.render.numbers import plain, probability, seeds
 from reattend.tables.request import Request
+from reattend.tables.runs import State
 from reattend.tables.table import Table, load_table
 from reattend.tables.worklist import failures
 
@@ -148,7 +149,7 @@ def summary(evidence: Evidence) -> str:
     """Runs by state, then verdicts of places and of claims, counted."""
     states = Counter(run.state for run in evidence.runs)
     parts = [f"{states['done']} of {len(evidence.runs)} runs done"]
-    others = ("running", "interrupted", "failed", "to do", "blocked")
+    others: tuple[State, ...] = ("running", "interrupted", "failed", "to do", "blocked")
     parts += [f"{states[state]} {state}" for state in others if states[state]]
     told = ", ".join(parts) + "."
     cells = Counter(known.verdict for known in evidence.places.values() if known.verdict != "not compared")
