@@ -44,11 +44,12 @@ _WIDTH, _HEIGHT = 5.0, 3.4  # inches; a page shows them at most at this size
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawing with what it says in words; those of a group stand together."""
+    """A drawing with what it says in words; those of a group stand together, a wide one of several panels alone."""
 
     group: str
     title: str
     svg: str
+    wide: bool
 
 
 @dataclass(frozen=True)
@@ -229,7 +230,7 @@ def _figure(where: tuple[str, str], told: str, drawing: Drawing) -> Figure:
     drawing.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
     svg = text.getvalue()
     group, value = where
-    return Figure(group, f"{value}: {told}", svg[svg.index("<svg") :])
+    return Figure(group, f"{value}: {told}", svg[svg.index("<svg") :], wide=len(drawing.axes) > 1)
 
 
 def apart(svg: str, number: int) -> str:
