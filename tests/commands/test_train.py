@@ -19,8 +19,8 @@ from reattend.runs.status import read_status
 from tests.commands.conftest import ROOT, SMALL, Train, run_folders
 
 
-def test_a_run_leaves_a_complete_result_and_a_loadable_model(train: Train, tmp_path: Path) -> None:
-    done = train("attention=bn_sh")
+def test_a_run_leaves_a_complete_result_and_a_loadable_model(train_command: Train, tmp_path: Path) -> None:
+    done = train_command("attention=bn_sh")
     assert done.returncode == 0, done.stderr
     (folder,) = run_folders(tmp_path)
     assert folder.relative_to(tmp_path).as_posix().startswith("runs/uea/japanese_vowels/bn_sh/uea_encoder/s0-")
@@ -47,9 +47,8 @@ def test_a_run_leaves_a_complete_result_and_a_loadable_model(train: Train, tmp_p
         assert shown in done.stdout
 
 
-def test_a_finished_run_is_not_repeated_unless_asked(train: Train, tmp_path: Path) -> None:
-    assert train().returncode == 0
-    (folder,) = run_folders(tmp_path)
+def test_a_finished_run_is_not_repeated_unless_asked(train: Train, finished_run: Path) -> None:
+    folder = finished_run
     written = (folder / "result.json").stat().st_mtime_ns
     again = train()
     assert "rerun=true repeats it" in again.stdout
@@ -101,26 +100,24 @@ def test_a_loss_that_is_not_finite_stops_with_step_and_module_and_keeps_the_chec
     assert all(torch.isfinite(tensor).all() for name, tensor in kept.items() if name.startswith("model."))
 
 
-def test_a_claimed_folder_is_left_alone(train: Train, tmp_path: Path) -> None:
-    assert train().returncode == 0
-    (folder,) = run_folders(tmp_path)
-    (folder / "status.json").unlink()
-    with Lease.claim(folder):
-        done = train()
+def test_a_claimed_folder_is_left_alone(train_command: Train, finished_run: Path) -> None:
+    (finished_run / "status.json").unlink()
+    with Lease.claim(finished_run):
+        done = train_command()
     assert done.returncode == 2
     assert str(os.getpid()) in done.stderr
     assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("content", [b"not a checkpoint", None], ids=["corrupt", "foreign"])
-def test_a_checkpoint_that_is_not_this_runs_is_refused(train: Train, tmp_path: Path, content: bytes | None) -> None:
-    assert train().returncode == 0
-    (folder,) = run_folders(tmp_path)
-    (folder / "status.json").unlink()
+def test_a_checkpoint_that_is_not_this_runs_is_refused(
+    train: Train, finished_run: Path, content: bytes | None
+) -> None:
+    (finished_run / "status.json").unlink()
     if content is None:
-        torch.save({"state_dict": {}}, folder / "last.ckpt")
+        torch.save({"state_dict": {}}, finished_run / "last.ckpt")
     else:
-        (folder / "last.ckpt").write_bytes(content)
+        (finished_run / "last.ckpt").write_bytes(content)
     done = train()
     assert done.returncode == 2
     assert "last.ckpt" in done.stderr
@@ -131,10 +128,9 @@ def test_a_checkpoint_that_is_not_this_runs_is_refused(train: Train, tmp_path: P
 @pytest.mark.slow
 @pytest.mark.parametrize("damage", ["result.json", "model_best.pt"])
 def test_a_finished_run_that_lost_a_file_is_made_whole_from_its_checkpoint(
-    train: Train, tmp_path: Path, damage: str
+    train: Train, finished_run: Path, damage: str
 ) -> None:
-    assert train().returncode == 0
-    (folder,) = run_folders(tmp_path)
+    folder = finished_run
     before = read_result(folder)
     if damage == "result.json":
         (folder / damage).write_bytes((folder / damage).read_bytes()[:100])
@@ -172,11 +168,9 @@ def test_a_signal_ends_a_sweep_with_a_word_and_a_code(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_rerun_gets_past_a_damaged_checkpoint(train: Train, tmp_path: Path) -> None:
-    assert train().returncode == 0
-    (folder,) = run_folders(tmp_path)
-    (folder / "status.json").unlink()
-    (folder / "last.ckpt").write_bytes(b"not a checkpoint")
+def test_rerun_gets_past_a_damaged_checkpoint(train: Train, finished_run: Path) -> None:
+    (finished_run / "status.json").unlink()
+    (finished_run / "last.ckpt").write_bytes(b"not a checkpoint")
     assert train("rerun=true").returncode == 0
 
 
@@ -188,17 +182,17 @@ def test_all_mistakes_come_in_one_message_and_nothing_is_written(train: Train, t
     assert not list(tmp_path.iterdir())
 
 
-def test_missing_data_is_told_within_seconds(train: Train, tmp_path: Path) -> None:
+def test_missing_data_is_told_within_seconds(train_command: Train, tmp_path: Path) -> None:
     start = time.monotonic()
-    done = train("data=real", "task.dataset=Heartbeat", f"data.root={tmp_path}")
+    done = train_command("data=real", "task.dataset=Heartbeat", f"data.root={tmp_path}")
     assert done.returncode == 2
     assert "Heartbeat_TRAIN.ts" in done.stderr
     assert "data=standin" in done.stderr
     assert time.monotonic() - start < 60
 
 
-def test_help_does_not_import_torch(train: Train) -> None:
-    done = train("--help", PYTHONPROFILEIMPORTTIME="1")
+def test_help_does_not_import_torch(train_command: Train) -> None:
+    done = train_command("--help", PYTHONPROFILEIMPORTTIME="1")
     assert done.returncode == 0
     assert "attention" in done.stdout
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
@@ -207,8 +201,8 @@ def test_help_does_not_import_torch(train: Train) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("logger", ["tensorboard", "wandb"])
-def test_loggers_write_into_the_run_and_say_how_to_look(train: Train, tmp_path: Path, logger: str) -> None:
-    done = train(f"logger={logger}", "recipe.epochs=2")
+def test_loggers_write_into_the_run_and_say_how_to_look(train_command: Train, tmp_path: Path, logger: str) -> None:
+    done = train_command(f"logger={logger}", "recipe.epochs=2")
     assert done.returncode == 0, done.stderr
     (folder,) = run_folders(tmp_path)
     assert list(folder.glob(f"{logger}/*"))
