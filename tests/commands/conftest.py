@@ -14,8 +14,10 @@ import pytest
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 
+from reattend.config import compose, read
 from reattend.runs.sweep import FAILURES
 from reattend.train.command import main
+from reattend.train.execute import execute, plan
 from tests.small_run import SMALL
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -72,15 +74,9 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capture
 
 @pytest.fixture(scope="session")
 def one_finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder for runs of a finished `train_command()`, which left one of them."""
+    """The folder for runs of a finished `train()`, which left one of them."""
     outputs = tmp_path_factory.mktemp("finished")
-    subprocess.run(
-        [sys.executable, str(ROOT / "train.py"), *SMALL, f"outputs={outputs}"],
-        cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        check=True,
-    )
+    execute(plan(read(compose([*SMALL, f"outputs={outputs}"]))))
     return outputs
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from reattend.config import check_overrides
+from reattend.conformance.command import main as check_attention
 from reattend.tables.reproduce import OPTIONS
 from reattend.tables.request import read_requests
 from tests.commands.conftest import ROOT
@@ -55,16 +56,17 @@ def test_an_attention_of_ones_own_as_the_readme_has_it(tmp_path: Path) -> None:
     assert list(tmp_path.glob("outputs/runs/uea/japanese_vowels/custom-MeanPooling/uea_encoder/s0-*/result.json"))
 
 
-def test_a_kernel_of_ones_own_as_the_readme_has_it(tmp_path: Path) -> None:
+def test_a_kernel_of_ones_own_as_the_readme_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (source,) = (block for kind, block in BLOCKS if kind == "python" and "(Kernel)" in block)
     (arguments,) = (a for a in TRAIN if any("my_kernel" in argument for argument in a))
     (tmp_path / "my_kernel.py").write_text(source)
-    check = [sys.executable, str(ROOT / "scripts" / "check_attention.py"), *arguments, "scaling=false"]
-    check = [argument for argument in check if argument != "scale=quick"]
-    done = subprocess.run(
-        check, cwd=tmp_path, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    code = check_attention([*(argument for argument in arguments if argument != "scale=quick"), "scaling=false"])
+    sys.modules.pop("my_kernel", None)
+    assert code == 0, capsys.readouterr()
 
 
 @pytest.mark.parametrize("command", [command for command in COMMANDS if command[0] == "make"], ids=" ".join)

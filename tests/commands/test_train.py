@@ -12,11 +12,11 @@ import pytest
 import torch
 
 import reattend
-from reattend.runs.lease import Lease
 from reattend.runs.metrics import read_metrics
 from reattend.runs.result import read_result
 from reattend.runs.status import read_status
 from tests.commands.conftest import ROOT, SMALL, Train, run_folders
+from tests.runs.processes import HOLD, started
 
 
 def test_a_run_leaves_a_complete_result_and_a_loadable_model(train_command: Train, tmp_path: Path) -> None:
@@ -100,19 +100,17 @@ def test_a_loss_that_is_not_finite_stops_with_step_and_module_and_keeps_the_chec
     assert all(torch.isfinite(tensor).all() for name, tensor in kept.items() if name.startswith("model."))
 
 
-def test_a_claimed_folder_is_left_alone(train_command: Train, finished_run: Path) -> None:
+def test_a_claimed_folder_is_left_alone(train: Train, finished_run: Path) -> None:
     (finished_run / "status.json").unlink()
-    with Lease.claim(finished_run):
-        done = train_command()
+    with started(HOLD, finished_run) as process:
+        done = train()
     assert done.returncode == 2
-    assert str(os.getpid()) in done.stderr
+    assert str(process.pid) in done.stderr
     assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("content", [b"not a checkpoint", None], ids=["corrupt", "foreign"])
-def test_a_checkpoint_that_is_not_this_runs_is_refused(
-    train: Train, finished_run: Path, content: bytes | None
-) -> None:
+def test_a_checkpoint_that_is_not_this_runs_is_refused(train: Train, finished_run: Path, content: bytes | None) -> None:
     (finished_run / "status.json").unlink()
     if content is None:
         torch.save({"state_dict": {}}, finished_run / "last.ckpt")

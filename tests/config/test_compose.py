@@ -7,10 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
-from omegaconf import DictConfig
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
 
 from reattend.config import ConfigError, compose, config_dir
+from reattend.config.loader import load, reason
 
 APP = """
 import sys
@@ -68,3 +72,56 @@ def test_wrong_overrides_are_told_as_on_the_command_line() -> None:
 
 def test_the_folder_is_the_checkouts() -> None:
     assert config_dir() == Path(__file__).resolve().parents[2] / "configs"
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["seed=3", "attention=bn_sh", "task=uea/heartbeat", "recipe.epochs=5", "scale=quick"],
+        ["attention=layers", "+attention.at={-1: bn}", "~attention.layer_losses", "attention.default=sh"],
+        ["attention=custom", "attention.target=my.X", "+attention.options.k=1", "++attention.options.j={a: [1, 2]}"],
+        ["recipe.epochs=2", "recipe={epochs: 3}", "seed=1", "seed=2"],
+        ["data=standin", "search=lr", "outputs=${oc.env:HOME}/x"],
+    ],
+)
+def test_members_composed_before_give_what_hydra_gives(overrides: list[str]) -> None:
+    with initialize_config_dir(str(config_dir()), job_name="train", version_base="1.3"):
+        wanted = hydra_compose("train", overrides)
+    load([o for o in overrides if "." not in o])
+    for _ in range(2):
+        found = load(overrides)
+        assert OmegaConf.to_yaml(found) == OmegaConf.to_yaml(wanted)
+        assert OmegaConf.is_struct(found)
+        found.seed = 77  # a caller may change what is its own
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["attention=bnn", "recipe.epoch=2"],
+        ["recipe.epoch=1", "+seed=1"],
+        ["+nothing.at.all=1", "+nothing.at.all=1"],
+        ["~attention.nothing"],
+        ["attention@x=bn", "seed=1"],
+        ["seed=1,2"],
+        ["recipe/optimizer=x"],
+    ],
+)
+def test_what_hydra_refuses_is_refused_with_its_words(overrides: list[str]) -> None:
+    hydra = initialize_config_dir(str(config_dir()), job_name="train", version_base="1.3")
+    with hydra, pytest.raises(HydraException) as wanted:
+        hydra_compose("train", overrides)
+    with pytest.raises(ConfigError) as found:
+        load(overrides)
+    assert str(found.value) == reason(wanted.value)
+
+
+def test_a_file_edited_between_two_calls_is_read_again(tmp_path: Path) -> None:
+    (tmp_path / "beta").mkdir()
+    (tmp_path / "beta" / "mine.yaml").write_text("name: mine\nvalue: 0.1\n")
+    assert load(["beta=mine"], more=[tmp_path]).beta.value == 0.1
+    (tmp_path / "beta" / "mine.yaml").write_text("name: mine\nvalue: 0.25\n")
+    assert load(["beta=mine"], more=[tmp_path]).beta.value == 0.25
+    (tmp_path / "beta" / "mine.yaml").unlink()
+    with pytest.raises(ConfigError, match="beta/mine"):
+        load(["beta=mine"], more=[tmp_path])

@@ -8,12 +8,14 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from reattend.config import build_mixer_factory, check_run, compose, config_dir, read
 from reattend.config.groups import group_defaults
+from reattend.config.schema import RunConfig
 from reattend.errors import ReattendError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,6 +28,13 @@ MORE = {
 }
 
 
+@cache
+def member_run(group: str, member: str) -> RunConfig:
+    """A run with that member; a task's with the attention that takes most of its published values."""
+    more = MORE.get(member, []) if group in ("attention", "recipe") else []
+    return read(compose([f"{group}={member}", *more, *(["attention=bn_sh"] if group == "task" else [])]))
+
+
 def test_the_walk_sees_the_tree() -> None:
     assert "train" in FILES
     assert len(MEMBERS) >= 40
@@ -34,15 +43,14 @@ def test_the_walk_sees_the_tree() -> None:
 
 @pytest.mark.parametrize(("group", "member"), MEMBERS, ids="/".join)
 def test_every_member_composes_and_reads(group: str, member: str) -> None:
-    more = MORE.get(member, []) if group in ("attention", "recipe") else []
-    run = read(compose([f"{group}={member}", *more]))
+    run = member_run(group, member)
     if group != "search":
         assert getattr(run, group).name == member
 
 
 @pytest.mark.parametrize("attention", [member for group, member in MEMBERS if group == "attention"])
 def test_every_attention_can_be_built_on_the_default_backbone_or_is_refused_for_its_grid(attention: str) -> None:
-    run = read(compose([f"attention={attention}", *MORE.get(attention, [])]))
+    run = member_run("attention", attention)
     if build_mixer_factory(run).capabilities.needs_grid:
         with pytest.raises(ReattendError, match="works on a grid of tokens and the backbone has none"):
             check_run(run)
@@ -52,7 +60,7 @@ def test_every_attention_can_be_built_on_the_default_backbone_or_is_refused_for_
 
 @pytest.mark.parametrize("task", [member for group, member in MEMBERS if group == "task"])
 def test_every_task_can_be_built_with_the_published_values(task: str) -> None:
-    check_run(read(compose([f"task={task}", "attention=bn_sh"])))
+    check_run(member_run("task", task))
     check_run(read(compose([f"task={task}", "attention=softmax", "scale=quick", "protocol=strict"])))
 
 

@@ -11,6 +11,16 @@ from contextlib import contextmanager
 
 import reattend
 
+# Claims a folder until a line or the end comes.
+HOLD = """
+import sys, time
+from pathlib import Path
+from reattend.runs.lease import Lease
+with Lease.claim(Path(sys.argv[1])):
+    print("claimed")
+    sys.stdin.readline()
+"""
+
 SOURCE = os.path.dirname(os.path.dirname(os.path.abspath(reattend.__file__)))
 
 

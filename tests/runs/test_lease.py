@@ -14,16 +14,7 @@ from reattend.errors import ReattendError
 from reattend.runs import lease as lease_module
 from reattend.runs.lease import Lease, LeaseLost, RunClaimed, holder
 
-from .processes import kill, start, started
-
-HOLD = """
-import sys, time
-from pathlib import Path
-from reattend.runs.lease import Lease
-with Lease.claim(Path(sys.argv[1])):
-    print("claimed")
-    sys.stdin.readline()
-"""
+from .processes import HOLD, kill, start, started
 
 # All contenders start when the folder's file `go` appears, and hold what they win until every one has tried.
 CONTEND = """
