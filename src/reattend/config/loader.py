@@ -50,7 +50,7 @@ def load(
         roots = (config_dir(), *searched)
         values = [override for override in parsed if _is_value(override, roots)]
         members = tuple(str(override.input_line) for override in parsed if override not in values)
-        cfg = copy.deepcopy(_members_composed(members, config_name, searched, _stamp(roots)))
+        cfg = copy.deepcopy(_members_composed(members, config_name, searched, stamp(roots)))
         ConfigLoaderImpl._apply_overrides_to_config(values, cfg)
         return cfg
     except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
@@ -78,8 +78,8 @@ def _is_value(override: Override, roots: Sequence[Path]) -> bool:
     return override.package is None and (not is_group or isinstance(override.value(), dict))
 
 
-def _stamp(roots: Sequence[Path]) -> tuple[tuple[str, int, int], ...]:
-    """What changes whenever a file below `roots` does."""
+def stamp(roots: Sequence[Path]) -> tuple[tuple[str, int, int], ...]:
+    """What changes whenever a YAML file below `roots` does."""
     found = []
     for root in roots:
         for folder, _, names in os.walk(root):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
 from reattend.config import config_dir
 from reattend.config.binding import bind_dataclass
 from reattend.config.limits import Count, NonNegativeInt, Positive
-from reattend.config.loader import load_file
+from reattend.config.loader import load_file, stamp
 from reattend.config.problems import refuse
 from reattend.errors import ReattendError, nearest
 from reattend.tables.table_check import contradictions, exists, mistyped
@@ -197,8 +198,7 @@ def load_table(name: str) -> Table:
     if own.suffix in (".yaml", ".yml"):
         table = _read(own, name)
         if not all(map(exists, table.all_overrides)):
-            ours = {override for shipped in map(load_table, table_names()) for override in shipped.all_overrides}
-            refuse(list(mistyped(table, ours, name)))
+            refuse(list(mistyped(table, _of_our_tables(stamp([config_dir() / "table"])), name)))
         return table
     if name not in table_names():
         raise ReattendError(
@@ -206,6 +206,12 @@ def load_table(name: str) -> Table:
             "your own is given by its path, table=my_table.yaml."
         )
     return _read(config_dir() / "table" / f"{name}.yaml", f"table/{name}")
+
+
+@lru_cache(maxsize=1)
+def _of_our_tables(stamp: object) -> frozenset[str]:
+    """The overrides of all tables of ours, which take a second to read; `stamp` changes with their files."""
+    return frozenset(override for name in table_names() for override in load_table(name).all_overrides)
 
 
 def _read(path: Path, shown: str) -> Table:
