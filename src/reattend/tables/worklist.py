@@ -103,18 +103,22 @@ def failures(folder: Path) -> list[RecordedFailure]:
 
 
 def record_failure(folder: Path, error: BaseException) -> None:
-    """Adds to the run's failures and marks it failed; nothing if it has a whole result, or another process has it."""
+    """Adds to the run's failures and marks it failed; nothing if it has a whole result.
+
+    Where another process has begun to try it again, the failure counts all the same and the status is that process's.
+    """
     if is_done(folder):
         return  # killed between its result and its status
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    line = json.dumps(asdict(RecordedFailure(now, type(error).__name__, str(error)))) + "\n"
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / FAILURES, "a") as file:
+        file.write(line)
     try:
         with Lease.claim(folder):
             status = read_status(folder)
             if status is None or status.state != "failed":
                 mark(folder, "failed", error)
-            now = datetime.now(UTC).isoformat(timespec="seconds")
-            line = json.dumps(asdict(RecordedFailure(now, type(error).__name__, str(error)))) + "\n"
-            with open(folder / FAILURES, "a") as file:
-                file.write(line)
     except RunClaimed:
         pass
 
