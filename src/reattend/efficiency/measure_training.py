@@ -19,6 +19,7 @@ from reattend.efficiency.memory import peak_bytes
 from reattend.efficiency.page import Page
 from reattend.efficiency.setting import prepare
 from reattend.efficiency.timing import ratio, time_rounds
+from reattend.tasks.measurements import split_measurements
 from reattend.tasks.optimizers import make_optimizer
 from reattend.tasks.supervised import SupervisedTask
 from reattend.train.execute import build_task
@@ -125,9 +126,9 @@ def _batch(model: nn.Module, batch_size: int, shape: Any, device: torch.device) 
 def _loss(task: SupervisedTask, x: Tensor, y: Tensor) -> Tensor:
     outputs, losses = task.model(x, None)
     total: Tensor = task.losses(outputs.float(), y).mean()
-    for name, value in losses.items():
-        if "/" not in name:
-            total = total + task.loss_weights.get(name, 1.0) * value.mean()
+    own, _ = split_measurements(losses)
+    for name, value in own.items():
+        total = total + task.loss_weights.get(name, 1.0) * value.mean()
     return total
 
 

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -170,6 +170,12 @@ def digest(path: Path) -> dict[str, Any]:
         raise ReattendError(f"{path} cannot be read: {error.strerror or error}.") from error
 
 
+def write_header(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Begins a `.npy` file, whose values are written after it piece by piece."""
+    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)
+
+
 def _write_split(folder: Path, split: str, blocks: Iterable[Block]) -> int:
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         columns: list[_Column] = []
@@ -208,9 +214,8 @@ class _Column:
 
     def finish(self, path: Path) -> None:
         dtype = np.result_type(*self.pieces)
-        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (sum(self.counts),)}
         with self.path.open("rb") as raw, path.open("wb") as file:
-            np.lib.format.write_array_header_1_0(file, header)
+            write_header(file, (sum(self.counts),), dtype)
             for piece, count in zip(self.pieces, self.counts, strict=True):
                 for values in _read(raw, piece.dtype, count):
                     file.write(values.astype(dtype, copy=False).data)

@@ -70,8 +70,10 @@ class ListOpsSet(RawSet):
 
     def blocks(self, split: str, sources: Mapping[str, Path]) -> Iterator[Block]:
         """Samples in the order of the file, whose answers are computed anew."""
-        check_answers(read_listops(sources[split], "kept"), sources[split])
-        samples = read_listops(sources[split], self.brackets)
+        samples = read_listops(sources[split], "kept")
+        check_answers(samples, sources[split])
+        if self.brackets == "dropped":
+            samples = read_listops(sources[split], "dropped")
         self.check_size(split, len(samples.labels))
         yield Block((samples.tokens,), (np.diff(samples.offsets),), samples.labels)
 

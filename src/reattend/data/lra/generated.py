@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import os
@@ -16,6 +15,7 @@ from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any, TypeVar
 
+from reattend.data.lra.arrays import digest
 from reattend.errors import ReattendError
 
 RECORD = "generated.json"
@@ -113,7 +113,7 @@ def writing(folder: Path, made_by: dict[str, Any], names: Iterable[str]) -> Iter
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".generating-") as temporary:
             yield Path(temporary)
-            files = {name: _describe(Path(temporary) / name) for name in names}
+            files = {name: digest(Path(temporary) / name) for name in names}
             for name in names:
                 (Path(temporary) / name).replace(folder / name)
             record = Path(temporary) / RECORD
@@ -124,8 +124,3 @@ def writing(folder: Path, made_by: dict[str, Any], names: Iterable[str]) -> Iter
             f"Generated data cannot be written to {folder}: {error.strerror or error}. "
             "Set data.root to a folder that can be written and has the room."
         ) from error
-
-
-def _describe(path: Path) -> dict[str, Any]:
-    with path.open("rb") as file:
-        return {"size": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}

@@ -17,11 +17,11 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 import numpy.typing as npt
 
+from reattend.data.lra.arrays import write_header
 from reattend.data.lra.generated import RECORD, Progress, in_order, is_whole, writing
 from reattend.data.lra.pathfinder_drawing import Images, draw
 from reattend.data.lra.pathfinder_scenes import Field, Geometry, Integers, Scenes
@@ -120,8 +120,8 @@ def generate_pathfinder(
     with writing(folder, made_by, names) as temporary, ExitStack() as stack:
         files = {name: stack.enter_context((temporary / name).open("wb")) for name in names}
         for split, images in zip(SPLITS, sizes, strict=True):
-            _write_header(files[f"{split}.images.npy"], (images, size, size), np.dtype(np.uint8))
-            _write_header(files[f"{split}.labels.npy"], (images,), np.dtype(np.int64))
+            write_header(files[f"{split}.images.npy"], (images, size, size), np.dtype(np.uint8))
+            write_header(files[f"{split}.labels.npy"], (images,), np.dtype(np.int64))
         for block, (pictures, labels) in zip(blocks, in_order(draw_block, blocks, workers), strict=True):
             files[f"{block.split}.images.npy"].write(pictures.tobytes())
             files[f"{block.split}.labels.npy"].write(labels.tobytes())
@@ -220,8 +220,3 @@ def _places(marked: npt.NDArray[np.float64]) -> Integers:
     distance = np.sqrt(squared[..., 0] + squared[..., 1])
     places: Integers = (distance / np.array([2.0, 2.0, 3.0])).astype(np.int64)
     return places
-
-
-def _write_header(file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> None:
-    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(file, header)
