@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
-from reattend.config import ConfigError, compose, config_dir
+from reattend.config import ConfigError, compose, config_dir, loader
 from reattend.config.loader import load, reason
 
 APP = """
@@ -82,6 +83,11 @@ def test_the_folder_is_the_checkouts() -> None:
         ["attention=custom", "attention.target=my.X", "+attention.options.k=1", "++attention.options.j={a: [1, 2]}"],
         ["recipe.epochs=2", "recipe={epochs: 3}", "seed=1", "seed=2"],
         ["data=standin", "search=lr", "outputs=${oc.env:HOME}/x"],
+        ["attention=bn_sh", "beta=one", "task=lra/text", "recipe=nystromformer", "backbone=lra_encoder"],
+        ["attention=bn", "beta=published", "beta.value=0.3", "fidelity=corrected", "task=lra/listops"],
+        ["attention=bn", "attention=sh", "task=lra/text"],
+        ["attention=primal", "~attention.options", "recipe=mvts", "task=lra/image", "++recipe.lr=1"],
+        ["attention=aft_local", "window=published", "+attention.new={a: 1}", "scale=quick", "trainer=ddp"],
     ],
 )
 def test_what_was_composed_before_is_what_hydra_gives(overrides: list[str]) -> None:
@@ -92,6 +98,17 @@ def test_what_was_composed_before_is_what_hydra_gives(overrides: list[str]) -> N
         assert OmegaConf.to_yaml(found) == OmegaConf.to_yaml(wanted)
         assert OmegaConf.is_struct(found)
         found.seed = 77  # a caller may change what is its own
+
+
+def test_a_member_does_not_hide_what_another_file_wrote_into_its_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied = shutil.copytree(config_dir(), tmp_path / "configs")
+    task = copied / "task" / "uea" / "heartbeat.yaml"
+    task.write_text(task.read_text() + "\nbeta: {learnable: true}\n")
+    monkeypatch.setattr(loader, "config_dir", lambda: copied)
+    assert load(["task=uea/heartbeat", "beta=one"]).beta.learnable is True
+    assert load(["task=uea/japanese_vowels", "beta=one"]).beta.learnable is False
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from reattend.config.schema import RunConfig
 from reattend.errors import ReattendError
 from reattend.runs.identity import fingerprint
 from reattend.runs.result import Result, write_result
+from reattend.tables import results
 from reattend.tables.aggregate import mean_over_columns
 from reattend.tables.cells import compose_cell
 from reattend.tables.collect import collect_evidence
@@ -170,9 +171,9 @@ def test_mixed_commits_are_flagged(table: Path) -> None:
 
 
 def test_results_that_were_exported_count(table: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(results, "EXPORTED", tmp_path / "results" / "runs")
     for seed in range(3):
-        finished(Path("results"), 0.98, seed, f"outputs={table.parent}")
+        finished(tmp_path / "results", 0.98, seed, f"outputs={table.parent}")
     measured = evidence(table).places[Place("softmax", "Vowels", "accuracy")].measured
     assert measured is not None
     assert len(measured.by_seed) == 3

@@ -140,7 +140,7 @@ def test_blocked_cells_are_named_once_for_each_reason_and_the_rest_runs(
     outcome = execute(read_request([f"table={table}", "rows=softmax", f"data.root={table.parent}"]))
     out = capsys.readouterr().out
     assert "Blocked: softmax on Missing: task=d4rl/medium_expert_halfcheetah does not exist yet\n" in out
-    assert "Blocked: softmax on Far: The data set Heartbeat is not on this machine" in out
+    assert "Blocked: Far: The data set Heartbeat is not on this machine" in out
     assert outcome.lines == ["2 of 6 runs done, 4 blocked."]
 
 

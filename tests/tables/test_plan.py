@@ -34,11 +34,13 @@ def test_costs_without_computing_are_those_that_are_counted(attention: str) -> N
     config = read(compose([TASK, f"attention={attention}", "scale=quick"]))
     torch.manual_seed(0)
     model = build_backbone(config, {"num_channels": 3, "max_length": 21, "num_outputs": 4})
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    flops = [count_flops(model, model.example(), backward=backward) for backward in (False, True)]  # type: ignore[operator]
+    computed = model_cost(model, model.example, compute=True)  # type: ignore[arg-type]
     cost = model_cost(model, model.example)  # type: ignore[arg-type]
-    assert cost.flops == count_flops(model, model.example())  # type: ignore[operator]
-    assert cost.training_flops == count_flops(model, model.example(), backward=True)  # type: ignore[operator]
-    assert cost.parameters == sum(parameter.numel() for parameter in model.parameters())
-    assert not any(type(parameter) is not torch.nn.Parameter for parameter in model.parameters())
+    assert [cost.flops, cost.training_flops] == flops
+    assert cost.parameters == parameters
+    assert cost == computed  # what the forward pass keeps, too
 
 
 def test_kept_activations_are_those_of_a_real_forward_pass() -> None:
@@ -97,6 +99,46 @@ def test_a_plan_made_before_composes_nothing(tmp_path: Path, monkeypatch: pytest
     assert [run.fingerprint for cell in again.cells for run in cell.runs] == [
         run.fingerprint for cell in first.cells for run in cell.runs
     ]
+
+
+def test_several_processes_compose_what_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = read_request([*SMALL, "rows=softmax,bn,bn_sh", f"outputs={tmp_path / 'a'}"])
+    alone = plan(request)
+    monkeypatch.setattr(cell_cache, "_LEAST_SHARE", 2)
+    monkeypatch.setattr(cell_cache.os, "sched_getaffinity", lambda process: range(2))
+    together = plan(read_request([*SMALL, "rows=softmax,bn,bn_sh", f"outputs={tmp_path / 'b'}"]))
+    assert [cell.cost for cell in together.cells] == [cell.cost for cell in alone.cells]
+    assert [cell.cell.metrics for cell in together.cells] == [cell.cell.metrics for cell in alone.cells]
+    assert [cell.cell.row for cell in together.cells] == [cell.cell.row for cell in alone.cells]
+    assert together.states == alone.states
+
+
+def test_a_mixer_of_ones_own_may_look_at_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "looks_at_values.py").write_text(
+        "import torch\n"
+        "from reattend.attention import Capabilities, Mixer\n"
+        "class Scaled(Mixer):\n"
+        "    def __init__(self, spec):\n"
+        "        super().__init__()\n"
+        "        self.out = torch.nn.Linear(spec.dim, spec.dim)\n"
+        "    @classmethod\n"
+        "    def capabilities(cls, **options):\n"
+        "        return Capabilities(padding_mask=True)\n"
+        "    def forward(self, x, padding_mask=None, context=None, context_mask=None):\n"
+        "        return self.out(x) / max(1.0, float(x.abs().max()))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    request = read_request(
+        [
+            *ONE,
+            "rows=softmax,scaled",
+            f"outputs={tmp_path}",
+            "row.scaled=attention=custom attention.target=looks_at_values.Scaled",
+        ]
+    )
+    own = plan(request).cells[-1]
+    assert own.cost is not None
+    assert own.cost.flops > 0
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from reattend.attention.contract import Capabilities, Mixer, MixerSpec, check_mask
 from reattend.attention.ops.convolution import scaled_grid
 from reattend.attention.ops.masked_batch_norm import MaskedBatchNorm
+from reattend.attention.ops.precision import without_autocast
 from reattend.attention.ops.relative_sums import BLOCK, relative_sums
 
 
@@ -131,7 +132,7 @@ class LambdaLayer(Mixer):
         table = self.table.to(v.dtype)
         for axis, (extent, most) in enumerate(zip(extents, self.extents, strict=True)):
             table = table.narrow(axis, most - extent, 2 * extent - 1)
-        with torch.autocast(v.device.type, enabled=False):
+        with without_autocast(v):
             y = relative_sums(q[:, :, prefix:].contiguous(), table.contiguous(), v[:, prefix:].contiguous(), extents)
         return nn.functional.pad(y, (0, 0, prefix, 0)) if prefix else y
 

@@ -13,6 +13,7 @@ from reattend.attention.contract import Capabilities, Mixer, MixerSpec, State, c
 from reattend.attention.ops.attend_with_lse import attend_with_lse, merge
 from reattend.attention.ops.blocks import SMALLEST_BLOCK, attend_near
 from reattend.attention.ops.heads import split_heads
+from reattend.attention.ops.precision import without_autocast
 
 
 class Longformer(Mixer):
@@ -191,7 +192,7 @@ class Longformer(Mixer):
         for layer, rows in layers:
             q, k = self._heads(layer, x, 0, 2)
             wide = torch.promote_types(q.dtype, torch.float32)
-            with torch.autocast(x.device.type, enabled=False):
+            with without_autocast(x):
                 logits.append((q[:, :, rows].to(wide) / math.sqrt(self.head_dim)) @ k.to(wide).mT)
         blind = ~seen.any(-1, keepdim=True)
         weights = torch.cat(logits, dim=2).masked_fill(~(seen | blind), -math.inf).softmax(-1)

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from reattend.attention.contract import Capabilities, Mixer, MixerSpec, State, check_decodes, check_mask
 from reattend.attention.lookup import SlotChoice, option_problems
 from reattend.attention.ops.heads import split_heads
+from reattend.attention.ops.precision import without_autocast
 from reattend.attention.recenter import Recenter
 from reattend.attention.scaled_heads import ScaledHeads, take
 from reattend.attention.slot_choices import SlotChoices
@@ -148,7 +149,7 @@ class MultiHeadAttention(Mixer):
         """
         wide = self.recenter is not None and (self.spec.causal or self.recenter.std)
         if wide and v.dtype != q.dtype:
-            with torch.autocast(q.device.type, enabled=False):
+            with without_autocast(q):
                 yield q.dtype
         else:
             yield v.dtype
@@ -183,7 +184,7 @@ class MultiHeadAttention(Mixer):
         for_q, for_k, for_v = self.projection.tokens(x, x if context is None else context, query_mask, key_mask)
         if self.recenter is not None and (torch.is_autocast_enabled(x.device.type) or self.qkv.weight.itemsize < 4):
             wide = torch.promote_types(self.qkv.weight.dtype, torch.float32)
-            with torch.autocast(x.device.type, enabled=False):
+            with without_autocast(x):
                 (q,), (k,) = self._linear(for_q, 0, 1, wide), self._linear(for_k, 1, 2, wide)
             (v,) = self._linear(for_v, 2, 3)
         elif for_q is for_k and for_k is for_v:

@@ -19,6 +19,7 @@ from reattend.attention.contract import (
 )
 from reattend.attention.ops.cosine_scores import cosine_scores
 from reattend.attention.ops.even_rows import even_rows
+from reattend.attention.ops.precision import without_autocast
 from reattend.attention.ops.unit import unit
 
 LOSS = "ksvd"
@@ -167,7 +168,7 @@ class Primal(Mixer):
             raise ValueError("Primal-Attention takes no context: both scores are of the token itself")
         check_mask(padding_mask)
         qk = self._queries_keys(x, padding_mask)
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             mask = padding_mask if self.loss_tokens == "real" else None
             scores, energy = cosine_scores(qk, self._weights(x, padding_mask), mask)
             losses = self._losses(energy, x.shape[1], mask)
@@ -234,7 +235,7 @@ class Primal(Mixer):
     def step(self, x_t: Tensor, state: State) -> tuple[Tensor, State]:
         check_decodes(self.spec)
         sums = state["sums"] + self.qk(x_t).to(state["sums"].dtype)
-        with torch.autocast(x_t.device.type, enabled=False):
+        with without_autocast(x_t):
             qk = sums[:, None].unflatten(2, (2 * self.spec.num_heads, -1))
             scores, _ = cosine_scores(qk, self._weights(x_t[:, None], None), None)
         return self._output(scores).squeeze(1), {"sums": sums}
@@ -251,7 +252,7 @@ class Primal(Mixer):
                 of phi_q(x_i) . phi_k(x_j). Without data dependence they are the same.
         """
         heads = self._queries_keys(x, padding_mask)
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             heads = unit(heads).transpose(1, 2)
             if padding_mask is not None and self.loss_tokens == "real":
                 heads = heads.masked_fill(~padding_mask[:, None, :, None], 0.0)

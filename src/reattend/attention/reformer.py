@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from reattend.attention.contract import Capabilities, Mixer, MixerSpec, check_mask
 from reattend.attention.ops.hashing import bucket_factors, cross_polytope, order_by_bucket
 from reattend.attention.ops.lsh_attention import lsh_attention
+from reattend.attention.ops.precision import without_autocast
 from reattend.attention.ops.unit import unit
 
 
@@ -124,7 +125,7 @@ class Reformer(Mixer):
             raise ValueError("this attention takes no context: queries are their own keys")
         check_mask(padding_mask)
         value = self.v(x)
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             wide = torch.promote_types(value.dtype, torch.float32)
             q, v = self._heads(self.qk(x).to(wide)), self._heads(value.to(wide))
             buckets = self._buckets(q.detach())

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from reattend.attention.contract import Capabilities, Mixer, MixerSpec, check_mask
 from reattend.attention.ops.gaussian import gaussian_kernel
+from reattend.attention.ops.precision import without_autocast
 
 
 class Soft(Mixer):
@@ -95,7 +96,7 @@ class Soft(Mixer):
             raise ValueError("this attention takes no context: queries are their own keys")
         check_mask(padding_mask)
         value = self.v(x)
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             wide = torch.promote_types(value.dtype, torch.float32)
             q, v = self._heads(self.qk(x).to(wide)), self._heads(value.to(wide))
             q = q / q.shape[-1] ** 0.25

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from reattend.attention.contract import Capabilities, Mixer, MixerSpec, State, check_decodes, check_mask
 from reattend.attention.kernels.softmax import SoftmaxKernel
+from reattend.attention.ops.precision import without_autocast
 from reattend.attention.ops.tiled_softmax import tiled_logits, tiled_softmax
 from reattend.attention.ops.weighted_average import weighted_average
 
@@ -168,7 +169,7 @@ class Synthesizer(Mixer):
 
     def _written_out(self, x: Tensor, v: Tensor, real: Tensor | None) -> Tensor:
         """The other forms, in float32 at least."""
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             value = v.to(torch.promote_types(v.dtype, torch.float32))
             if self.logits == "factorised_dense":
                 out = tiled_softmax(*self._factors(x, value.dtype), value, real, self.spec.causal)
@@ -208,7 +209,7 @@ class Synthesizer(Mixer):
     def _row(self, x: Tensor, rows: slice, num_keys: int) -> Tensor:
         """Logits (B or 1, H, rows, M) of tokens `x` that stand at `rows`, float32 at least."""
         wide = torch.promote_types(self.v.weight.dtype, torch.float32)
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             if self.logits == "dense":
                 hidden = self._heads(self.hidden(x.to(self.hidden.weight.dtype)).relu()).to(wide)
                 columns, bias = (p[:, :num_keys].to(wide) for p in (self.columns, self.columns_bias))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 
 from reattend.runs.result import Result
 from reattend.tables.aggregate import mean_over_columns, measure
@@ -12,7 +11,7 @@ from reattend.tables.claims import judge_claim, with_corrections
 from reattend.tables.evidence import ClaimEvidence, Evidence, Measured, Ranking
 from reattend.tables.ranking import rank
 from reattend.tables.request import Request
-from reattend.tables.results import EXPORTED, Found, Results, load_results
+from reattend.tables.results import Found, results_at_hand
 from reattend.tables.runs import table_runs
 from reattend.tables.stamps import is_generated, on_other_data, stamps
 from reattend.tables.table import OF_A_DEVICE, Place
@@ -56,12 +55,6 @@ def collect_evidence(request: Request) -> Evidence:
         stamps=tuple(stamps(request, _results(found), [run for runs in others.values() for run in runs])),
         damaged=results.damaged,
     )
-
-
-def results_at_hand(cells: Sequence[Cell]) -> Results:
-    """Finished runs in the cells' output folders and among the exported ones."""
-    roots = dict.fromkeys(Path(cell.config.outputs, "runs") for cell in cells if cell.config)
-    return load_results([*roots, EXPORTED])
 
 
 def _is_small(cell: Cell) -> bool:

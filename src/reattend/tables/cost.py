@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from reattend.config.revisions import own_code
 from reattend.config.schema import RunConfig
 from reattend.data.facts import data_facts
 
@@ -39,20 +40,25 @@ class RunCost:
 
 
 def run_cost(config: RunConfig) -> RunCost:
-    """Counts on the shapes of the model and the sizes of the data; nothing is computed and most data is not read.
+    """Counts on the shapes of the model and the sizes of the data; most data is not read.
 
-    Memory is that of weights, gradients, moments and what a micro-batch keeps for the backward pass.
+    Nothing is computed, but for one sample where a part is a user's own, which may look at values. Memory is that of
+    weights, gradients, moments and what a micro-batch keeps for the backward pass.
 
     Raises:
         ReattendError: the model cannot be built, or the data is not known without its files, which are missing.
     """
     # Imported here: a plan that was made before needs no torch.
+    import torch
+
     from reattend.backbones import build_backbone
     from reattend.efficiency.model_cost import model_cost
 
     facts = data_facts(config)
-    model = build_backbone(config, facts.shape)
-    cost = model_cost(model, model.example)  # type: ignore[arg-type]
+    compute = bool(own_code(config))
+    with torch.device("cpu" if compute else "meta"):
+        model = build_backbone(config, facts.shape)
+    cost = model_cost(model, model.example, compute)  # type: ignore[arg-type]
     return _of(config, cost, facts.sizes["train"], facts.sizes["validation"] + facts.sizes["test"])
 
 

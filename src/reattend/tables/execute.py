@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from reattend.config import ConfigError, compose, read
+from reattend.data.source import source_of
 from reattend.errors import ReattendError
-from reattend.tables.cells import check_metrics
-from reattend.tables.collect import results_at_hand
+from reattend.tables.cells import cell_overrides, check_metrics
 from reattend.tables.launch import launch
 from reattend.tables.progress import Progress
 from reattend.tables.request import Request
+from reattend.tables.results import results_at_hand
 from reattend.tables.runs import TableRun, blocked_cells, table_runs
 from reattend.tables.worklist import LOG, failures, set_damaged_aside, work_of
 
@@ -83,9 +85,11 @@ def execute(request: Request, retries: int = 2, workers: int | None = None) -> O
         KeyboardInterrupt: told to stop; runs under way have checkpoints.
         ReattendError: no run can go on: the disk is full, there is no SLURM here, ...
     """
+    told = _tell_missing_data(request)
     runs = wanted_runs(request)
     for reason, cells in blocked_cells(runs).items():
-        print(f"Blocked: {', '.join(cells)}: {reason}")
+        if reason not in told:
+            print(f"Blocked: {', '.join(cells)}: {reason}")
     for run in runs:
         if run.config is not None and run.config.rerun:
             raise ReattendError(
@@ -94,8 +98,8 @@ def execute(request: Request, retries: int = 2, workers: int | None = None) -> O
             )
     to_do = [run for run in runs if run.state not in ("done", "blocked") and not is_given_up(run, retries)]
     if to_do:
-        for told in check_metrics(request.table, request.cells()):
-            print(f"Note: {told}")
+        for remark in check_metrics(request.table, request.cells()):
+            print(f"Note: {remark}")
         works = [work_of(run) for run in to_do]
         config = works[0].config
         launcher = config.launcher if workers is None else replace(config.launcher, workers=workers)
@@ -104,6 +108,28 @@ def execute(request: Request, retries: int = 2, workers: int | None = None) -> O
         launch(Path(config.outputs, "launches"), name, launcher, Progress(works, retries, finished, blocked))
         runs = wanted_runs(request)
     return Outcome(tuple(runs), retries)
+
+
+def _tell_missing_data(request: Request) -> set[str]:
+    """Says which columns have no data here; at once, before the cells are composed and torch is imported.
+
+    Returns:
+        the reasons that were given.
+    """
+    missing: dict[str, list[str]] = {}
+    for column in request.columns:
+        overrides = cell_overrides(request.table, request.rows[0], column, request.extra)
+        try:
+            config = read(compose(overrides))
+        except ConfigError:
+            continue  # told with its cell
+        try:
+            source_of(config).require()
+        except ReattendError as error:
+            missing.setdefault(str(error), []).append(column)
+    for reason, columns in missing.items():
+        print(f"Blocked: {', '.join(columns)}: {reason}", flush=True)
+    return set(missing)
 
 
 def is_given_up(run: TableRun, retries: int) -> bool:

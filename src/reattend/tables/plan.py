@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from itertools import islice
 from pathlib import Path
 
 from reattend.config import compose, read
 from reattend.efficiency.throughput import PEAKS, Speed, probed, stated
-from reattend.tables.cell_cache import CellCache
+from reattend.tables.cell_cache import CellCache, Costed, Place
 from reattend.tables.cells import Cell, cell_overrides, check_metrics
 from reattend.tables.cost import RunCost
 from reattend.tables.request import Request
-from reattend.tables.results import EXPORTED, Found, Results, load_results
+from reattend.tables.results import Found, Results, results_in
 from reattend.tables.runs import State, TableRun, blocked_cells, table_runs
 
 CPU = "this CPU"
@@ -68,40 +68,51 @@ class Plan:
 
 
 def plan(request: Request) -> Plan:
+    """`plans` of one request."""
+    return plans([request])[0]
+
+
+def plans(requests: Sequence[Request]) -> list[Plan]:
     """Composes the wanted cells, looks at what is finished, and counts what the rest costs; starts nothing.
 
     Hours on this CPU follow from finished runs on a device of this name where there are some: the median of their
     operations a second, of the same task if there are some. Else, and for GPUs, they are rough.
 
+    Args:
+        requests: of one command line, so that their runs go to one folder.
+
     Raises:
-        ReattendError: no run would have any of the table's values.
+        ReattendError: no run would have any of a table's values.
     """
-    outputs = _outputs(request.extra)
-    cache = CellCache(outputs)
-    found = [
-        cache.cell(row, column, cell_overrides(request.table, row, column, request.extra))
+    outputs = read(compose([override for override in requests[0].extra if override.startswith("outputs=")])).outputs
+    cache = CellCache(Path(outputs))
+    places = [
+        Place(row, column, cell_overrides(request.table, row, column, request.extra))
+        for request in requests
         for row in request.rows
         for column in request.columns
     ]
+    found = iter(cache.cells(places))
     cache.save()
+    results = results_in([outputs])
+    speeds = _Speeds(results)
+    return [
+        _plan(request, list(islice(found, len(request.rows) * len(request.columns))), results, speeds)
+        for request in requests
+    ]
+
+
+def _plan(request: Request, found: Sequence[Costed], results: Results, speeds: _Speeds) -> Plan:
     remarks = tuple(check_metrics(request.table, [cell for cell, _ in found]))
-    results = load_results([outputs / "runs", EXPORTED])
     runs = table_runs([cell for cell, _ in found], request.seeds, results)
     own: dict[tuple[str, str], list[TableRun]] = {}
     for run in runs:
         own.setdefault(run.cells[0], []).append(run)
-    speeds = _Speeds(results)
     cells = [
         CellPlan(cell, cost, tuple(own.get((cell.row, cell.column), ())), speeds.hours(cell, cost))
         for cell, cost in found
     ]
     return Plan(request, tuple(cells), speeds.sources(), remarks)
-
-
-@cache
-def _outputs(overrides: tuple[str, ...]) -> Path:
-    """Where runs go; asked once for all tables of a plan."""
-    return Path(read(compose([override for override in overrides if override.startswith("outputs=")])).outputs)
 
 
 class _Speeds:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from reattend.runs.files import size_text
-from reattend.tables.plan import DEVICES, CellPlan, Plan, plan
+from reattend.tables.plan import DEVICES, CellPlan, Plan, plan, plans
 from reattend.tables.request import Request
 from reattend.tables.runs import State
 
@@ -39,7 +39,7 @@ def show_all(requests: Sequence[Request]) -> None:
     shown.add_column("table", overflow="fold")
     for name in (*_STATES, *_HEADERS):
         shown.add_column(name, justify="right", no_wrap=True)
-    made = [plan(request) for request in requests]
+    made = plans(requests)
     for one in made:
         shown.add_row(one.request.name, *_totals([one]))
     shown.add_section()

@@ -63,6 +63,16 @@ class Results:
         return same, [run for run in found if run.checksum != checksum]
 
 
+def results_at_hand(cells: Iterable[Cell]) -> Results:
+    """Finished runs in the cells' output folders and among the exported ones."""
+    return results_in(dict.fromkeys(cell.config.outputs for cell in cells if cell.config))
+
+
+def results_in(outputs: Iterable[str]) -> Results:
+    """Finished runs in these output folders and among the exported ones."""
+    return load_results([*(Path(folder, "runs") for folder in outputs), EXPORTED])
+
+
 def load_results(roots: Iterable[Path]) -> Results:
     """Every result file below `roots`; where two roots have a run, the first counts."""
     runs: dict[str, Found] = {}

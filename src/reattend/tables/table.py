@@ -205,7 +205,14 @@ def load_table(name: str) -> Table:
             f"There is no table '{name}'.{nearest(name, table_names())} All: {', '.join(table_names())}; a file of "
             "your own is given by its path, table=my_table.yaml."
         )
-    return _read(config_dir() / "table" / f"{name}.yaml", f"table/{name}")
+    path = config_dir() / "table" / f"{name}.yaml"
+    return _of_ours(path, path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=64)
+def _of_ours(path: Path, changed: int) -> Table:
+    """Read once for as long as the file does not change: metrics of a table of one's own are checked by all of ours."""
+    return _read(path, path.relative_to(config_dir()).with_suffix("").as_posix())
 
 
 @lru_cache(maxsize=1)

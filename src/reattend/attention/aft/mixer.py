@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from reattend.attention.contract import Losses, Mixer, MixerSpec, State, check_decodes, check_mask
+from reattend.attention.ops.precision import without_autocast
 from reattend.attention.ops.tile_average import spread
 
 QueryActivation = Literal["sigmoid", "tanh", "relu", "softplus", "identity", "none"]
@@ -127,7 +128,7 @@ class AFTMixer(Mixer):
         self._check(x, padding_mask, context, context_mask)
         query, key, value = self._queries_keys_values(x)
         largest = _largest_log_sum(x)
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             average, log_sum = self.average(_masked(key, padding_mask), value)
             y = self._merge(query, average, log_sum, largest)
             losses = self.losses(x.shape[1], x.shape[0])
@@ -177,7 +178,7 @@ class AFTMixer(Mixer):
         check_decodes(self.spec)
         query, key, value = self._queries_keys_values(x_t)
         largest = _largest_log_sum(x_t)
-        with torch.autocast(x_t.device.type, enabled=False):
+        with without_autocast(x_t):
             average, log_sum, state = self.average_step(key, value, state)
             y = self._merge(query, average, log_sum, largest)
         return self.proj(y.to(x_t.dtype)), state
@@ -214,7 +215,7 @@ class AFTMixer(Mixer):
         largest, key = _largest_log_sum(x), _masked(key, padding_mask)
         wanted = list(range(self.spec.dim) if channels is None else channels)
         of_key = [channel * key.shape[-1] // self.spec.dim for channel in wanted]
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             bias = self.position_bias(x.shape[1]).to(key.dtype)
         logits = key[..., of_key].mT[:, :, None] + (bias if bias.shape[0] == 1 else bias[of_key])
         log_sum = logits.logsumexp(-1, keepdim=True)

@@ -67,6 +67,8 @@ class Performer(FeatureMap):
 
     def start_step(self, step: int) -> None:
         """Draws the matrix of training step `step`, unless it is the one at hand."""
+        if self.matrix.is_meta:
+            return  # only shapes are asked for
         draw = 0 if self.redraw_interval is None else step // self.redraw_interval
         if draw != self._drawn:
             with torch.no_grad():

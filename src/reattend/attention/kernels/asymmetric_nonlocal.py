@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from reattend.attention.contract import Capabilities, MixerSpec
 from reattend.attention.ops.convolution import scaled_grid
+from reattend.attention.ops.precision import without_autocast
 from reattend.attention.slots import HeadGroup, Kernel
 
 SIZES = (1, 3, 6, 8)
@@ -91,7 +92,7 @@ class AsymmetricNonlocalKernel(Kernel):
 
     def _pooled(self, x: Tensor, pooling: Tensor, key_mask: Tensor | None) -> Tensor:
         """Averages (B, H, S, D) of keys or values (B, H, N, D), float32 at least."""
-        with torch.autocast(x.device.type, enabled=False):
+        with without_autocast(x):
             x = x.to(pooling.dtype)
             return pooling @ (x if key_mask is None else x.masked_fill(~key_mask[:, None, :, None], 0.0))
 
@@ -137,7 +138,7 @@ class AsymmetricNonlocalKernel(Kernel):
         group: HeadGroup | None = None,
     ) -> Tensor:
         pooling, visible = self._pooling(k, key_mask)
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q):
             logits = (q.to(pooling.dtype) / math.sqrt(self.head_dim)) @ self._pooled(k, pooling, key_mask).mT
             if visible is None:
                 return logits.softmax(-1) @ pooling

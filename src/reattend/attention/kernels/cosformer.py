@@ -10,6 +10,7 @@ from torch import Tensor
 
 from reattend.attention.contract import Capabilities, MixerSpec, State
 from reattend.attention.ops.linear_attention import initial_state, linear_attention, linear_step
+from reattend.attention.ops.precision import without_autocast
 from reattend.attention.slots import EVERYTHING, HeadGroup, Kernel
 
 
@@ -80,7 +81,7 @@ class CosformerKernel(Kernel):
         query_mask: Tensor | None = None,
         group: HeadGroup | None = None,
     ) -> Tensor:
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q):
             query, key = self._features(q, k, query_mask, key_mask)
             similarity = query @ key.mT
             similarity = similarity.tril() if self.causal else similarity

@@ -10,6 +10,7 @@ from torch import Tensor
 from reattend.attention.contract import Capabilities, MixerSpec, State
 from reattend.attention.ops import linear_attention as linear
 from reattend.attention.ops.causal_feature_softmax import causal_feature_softmax
+from reattend.attention.ops.precision import without_autocast
 from reattend.attention.slots import EVERYTHING, HeadGroup, Kernel
 
 
@@ -51,7 +52,7 @@ class EfficientKernel(Kernel):
         dropout: float = 0.0,
         group: HeadGroup | None = None,
     ) -> Tensor:
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q):
             query, key, value = _widened(q, k, v, key_mask)
             query = query.softmax(-1)
             if not self.causal:
@@ -72,7 +73,7 @@ class EfficientKernel(Kernel):
         query_mask: Tensor | None = None,
         group: HeadGroup | None = None,
     ) -> Tensor:
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q):
             query, key, _ = _widened(q, k, k, key_mask)
             query = query.softmax(-1)
             if not self.causal:
@@ -109,7 +110,7 @@ class EfficientKernel(Kernel):
         }
 
     def step(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q):
             query, key, value = _widened(q, k, v, None)
             query = query.softmax(-1)
             if self.causal_normaliser == "kernel":

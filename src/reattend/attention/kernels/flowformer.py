@@ -11,6 +11,7 @@ from torch import Tensor
 
 from reattend.attention.contract import Capabilities, MixerSpec, State
 from reattend.attention.ops.linear_attention import linear_attention
+from reattend.attention.ops.precision import without_autocast
 from reattend.attention.slots import EVERYTHING, HeadGroup, Kernel
 
 NO_MAP = "its weights on the values do not sum to one"
@@ -59,7 +60,7 @@ class FlowformerKernel(Kernel):
         dropout: float = 0.0,
         group: HeadGroup | None = None,
     ) -> Tensor:
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q):
             wide = torch.promote_types(torch.promote_types(q.dtype, k.dtype), torch.float32)
             query, key, value = q.to(wide).sigmoid(), k.to(wide).sigmoid(), v.to(wide)
             if key_mask is not None:
@@ -84,7 +85,7 @@ class FlowformerKernel(Kernel):
         }
 
     def step(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q):
             wide = state["query_sum"].dtype
             query, key, value = q.to(wide).sigmoid(), k.to(wide).sigmoid(), v.to(wide)
             count = state["count"] + 1

@@ -12,6 +12,7 @@ from torch import Tensor
 from reattend.attention.contract import Capabilities, MixerSpec, State
 from reattend.attention.ops.attend_with_lse import attend_with_lse, merge
 from reattend.attention.ops.blocks import SMALLEST_BLOCK, attend_near, round_up
+from reattend.attention.ops.precision import without_autocast
 from reattend.attention.slots import EVERYTHING, HeadGroup, Kernel
 
 PUBLISHED_BLOCK = 256
@@ -125,7 +126,7 @@ class ImageTransformerKernel(Kernel):
         seen = self._in_memory(i - self.prefix, j - self.prefix) | (i < self.prefix) | (j < self.prefix)
         seen = seen[None, None] if key_mask is None else seen & key_mask[:, None, None]
         wide = torch.promote_types(q.dtype, torch.float32)
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q):
             logits = (q.to(wide) / math.sqrt(self.head_dim)) @ k.to(wide).mT
         blind = ~seen.any(-1, keepdim=True)
         return logits.masked_fill(~(seen | blind), -math.inf).softmax(-1).masked_fill(blind, 0.0).to(q.dtype)

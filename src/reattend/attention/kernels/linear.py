@@ -11,6 +11,7 @@ from torch import Tensor
 from reattend.attention.contract import Capabilities, MixerSpec, State
 from reattend.attention.lookup import SlotChoice, option_problems, resolve
 from reattend.attention.ops.linear_attention import CausalForm, initial_state, linear_attention, linear_step
+from reattend.attention.ops.precision import without_autocast
 from reattend.attention.slots import EVERYTHING, FeatureMap, HeadGroup, Kernel
 from reattend.errors import ReattendError
 
@@ -95,7 +96,7 @@ class LinearKernel(Kernel):
         dropout: float = 0.0,
         group: HeadGroup | None = None,
     ) -> Tensor:
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q):
             query, key, key_log_scale = self._features(q, k, key_mask)
             out = linear_attention(
                 query,
@@ -145,7 +146,7 @@ class LinearKernel(Kernel):
     ) -> Tensor:
         if not self.normalised:
             raise NotImplementedError(f"{type(self).__name__} has no attention map: {NO_MAP}")
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q):
             query, key, key_log_scale = self._features(q, k, key_mask)
             each = torch.eye(key.shape[-2], device=key.device, dtype=key.dtype).expand(*key.shape[:-1], -1)
             return linear_attention(query, key, each, causal=self.causal, key_log_scale=key_log_scale)
@@ -173,7 +174,7 @@ class LinearKernel(Kernel):
         return state
 
     def step(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> tuple[Tensor, State]:
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q):
             query, key, key_log_scale = self._features(q, k)
             out, after = linear_step(query, key, v, state, normalised=self.normalised, key_log_scale=key_log_scale)
             if self.length_power:

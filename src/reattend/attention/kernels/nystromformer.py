@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from reattend.attention.contract import Capabilities, MixerSpec
+from reattend.attention.ops.precision import without_autocast
 from reattend.attention.ops.token_convolution import convolution_flops, convolve_tokens
 from reattend.attention.slots import HeadGroup, Kernel
 
@@ -85,7 +86,7 @@ class NystromformerKernel(Kernel):
         dropout: float = 0.0,
         group: HeadGroup | None = None,
     ) -> Tensor:
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q):
             out = self._approximate(q, k, v, key_mask)
             if self.conv_kernel_size is not None:
                 values = v if key_mask is None else v.masked_fill(~key_mask[:, None, :, None], 0.0)
@@ -129,7 +130,7 @@ class NystromformerKernel(Kernel):
     ) -> Tensor:
         """The product of the three matrices, without the convolution; rows sum to 1 as nearly as Z is the inverse."""
         identity = torch.eye(k.shape[2], device=k.device, dtype=_wide(k)).expand(*k.shape[:2], -1, -1)
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q):
             product = self._approximate(q, k, identity, key_mask)
         return product if key_mask is None else product.masked_fill(~key_mask.any(1)[:, None, None, None], 0.0)
 

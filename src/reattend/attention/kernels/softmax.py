@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from reattend.attention.contract import Capabilities, MixerSpec, State
+from reattend.attention.ops.precision import without_autocast
 from reattend.attention.slots import EVERYTHING, HeadGroup, Kernel
 
 
@@ -77,7 +78,7 @@ class SoftmaxKernel(Kernel):
     def _logits(self, q: Tensor, k: Tensor) -> Tensor:
         if q.dtype == torch.float16:  # Features of 120 give logits beyond its range; the fused call knows this too.
             q, k = q.float(), k.float()
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q):
             return (q / math.sqrt(self.head_dim)) @ k.mT
 
     def weights(

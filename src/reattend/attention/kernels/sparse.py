@@ -15,6 +15,7 @@ from reattend.attention.ops.attend_with_lse import attend_with_lse, merge
 from reattend.attention.ops.blocks import SMALLEST_BLOCK, attend_near, round_up
 from reattend.attention.ops.far_keys import attend_columns, attend_earlier_summaries, attend_summaries
 from reattend.attention.ops.flex_pattern import attend_pattern
+from reattend.attention.ops.precision import without_autocast
 from reattend.attention.slots import EVERYTHING, HeadGroup, Kernel
 
 
@@ -174,7 +175,7 @@ class SparseKernel(Kernel):
     ) -> Tensor:
         wide = torch.promote_types(q.dtype, torch.float32)
         visible = self._pattern(q, key_mask, query_mask, group)
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q):
             logits = (q.to(wide) / math.sqrt(self.head_dim)) @ k.to(wide).mT
         blind = ~visible.any(-1, keepdim=True)
         return logits.masked_fill(~(visible | blind), -math.inf).softmax(-1).masked_fill(blind, 0.0).to(q.dtype)

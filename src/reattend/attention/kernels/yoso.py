@@ -11,6 +11,7 @@ from torch import Tensor
 from reattend.attention.contract import Capabilities, MixerSpec
 from reattend.attention.ops.collisions import expected_collisions, sampled_collisions
 from reattend.attention.ops.hashing import sign_codes
+from reattend.attention.ops.precision import without_autocast
 from reattend.attention.ops.unit import unit
 from reattend.attention.slots import EVERYTHING, HeadGroup, Kernel
 
@@ -98,7 +99,7 @@ class Yoso(Kernel):
         dtype = v.dtype
         if key_mask is not None:
             v = v.masked_fill(~key_mask[:, None, :, None], 0.0)
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q):
             wide = torch.promote_types(q.dtype, torch.float32)
             q, k, v = unit(q.to(wide)), unit(k.to(wide)), v.to(wide)
             if self.hyperplanes is None:

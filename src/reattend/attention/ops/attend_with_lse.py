@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
+from reattend.attention.ops.precision import without_autocast
+
 
 def attend_with_lse(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, causal: bool = False
@@ -81,7 +83,7 @@ def _blind(mask: Tensor, causal: bool) -> Tensor:
 def _written_out(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, blind: Tensor | None, causal: bool
 ) -> tuple[Tensor, Tensor]:
-    with torch.autocast(q.device.type, enabled=False):
+    with without_autocast(q):
         logits = (q.to(_wide(q)) / math.sqrt(q.shape[-1])) @ k.to(_wide(q)).mT
         if causal:
             past = torch.ones(logits.shape[-2:], dtype=torch.bool, device=q.device).tril()

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from reattend.attention.ops.diagonal_average import diagonal_average, diagonal_gradients
+from reattend.attention.ops.precision import without_autocast
 from reattend.attention.ops.tile_average import spread, tile_average, tile_gradients
 
 # Rows of a block on the diagonal.
@@ -93,7 +94,7 @@ def _future(size: int, like: Tensor) -> Tensor:
 
 @torch.library.custom_op("reattend::causal_weighted_average", mutates_args=())
 def _causal_weighted_average(bias: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-    with torch.autocast(bias.device.type, enabled=False):
+    with without_autocast(bias):
         return _forward(bias, key, value)
 
 
@@ -133,7 +134,7 @@ def _causal_weighted_average_backward(
     """Each tile's weights relative to the sums over all keys, which are in `log_sum`."""
     d_bias, d_key, d_value = torch.zeros_like(bias), torch.zeros_like(key), torch.zeros_like(value)
     of_rows = (average, log_sum, d_average, d_log_sum)
-    with torch.autocast(bias.device.type, enabled=False):
+    with without_autocast(bias):
         for kind, gradients in ((_diagonal, diagonal_gradients), (_below, tile_gradients)):
             for tiles in kind(key.shape[1]):
                 tile_bias = tiles.of_both(bias)

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from reattend.attention.ops.precision import without_autocast
+
 NOISE = 0.02
 
 
@@ -57,7 +59,7 @@ def convolve(x: Tensor, kernels: Tensor, real: Tensor | None, prefix: int, grid:
     image = tokens.mT.unflatten(2, extents)  # Its channels are last in memory, which is fastest.
     height, width = kernels.shape[2:]
     image = F.pad(image, ((width - 1) // 2, width // 2, (height - 1) // 2, height // 2))
-    with torch.autocast(x.device.type, enabled=False):
+    with without_autocast(x):
         image = F.conv2d(image, kernels, groups=x.shape[2])
     y = image.flatten(2).mT.to(x.dtype)
     return torch.cat([x[:, :prefix], y], dim=1) if prefix else y

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from reattend.attention.ops.precision import without_autocast
+
 
 class _CosineScores(torch.autograd.Function):
     @staticmethod
@@ -29,7 +31,7 @@ class _CosineScores(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, of_sums: Tensor) -> tuple[Tensor, Tensor, None]:
         z, weight, mask, scores, inverse, shrink = ctx.saved_tensors
-        with torch.autocast(grad.device.type, enabled=False):
+        with without_autocast(grad):
             factor = 2.0 * of_sums[:, :, None]
             if mask is not None:
                 factor = factor * mask[:, None, :, None]

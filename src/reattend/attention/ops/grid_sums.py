@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from reattend.attention.ops.precision import without_autocast
+
 # torch's gradient of the filters of a depth-wise convolution is slow on a CPU where they have more taps. The forward
 # pass gives it too, the output's gradient in the filter's place, samples as further channels. Measured on one thread
 # with 224 channels, in ms: 14 x 14, 7 x 7 taps 9.9 and 8.3; 24 x 24, 11 x 11 taps 18 and 5.6, 15 x 15 taps 110 and 6.8;
@@ -82,7 +84,7 @@ def _convolved(x: Tensor, filters: Tensor) -> Tensor:
     image = x.flatten(0, 1).permute(0, 3, 1, 2)
     padding = [size // 2 for size in filters.shape[1:]]
     # A backward pass may run under autocast even where the forward pass was kept out of it.
-    with torch.autocast(x.device.type, enabled=False):
+    with without_autocast(x):
         y = F.conv2d(image, filters[:, None], padding=padding, groups=len(filters))
     return y.permute(0, 2, 3, 1).reshape(x.shape)
 
@@ -92,7 +94,7 @@ def _correlated(d_y: Tensor, x: Tensor, kernel: Sequence[int]) -> Tensor:
     padding = [size // 2 for size in kernel]
     d_y, x = d_y.flatten(0, 1), x.flatten(0, 1)
     samples, _, _, channels = x.shape
-    with torch.autocast(x.device.type, enabled=False):
+    with without_autocast(x):
         if kernel[0] * kernel[1] <= FEW_TAPS:
             images = d_y.permute(0, 3, 1, 2), x.permute(0, 3, 1, 2)
             filters, ones = x.new_empty(channels, 1, *kernel), [1, 1]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from reattend.attention.ops import weighted_average  # noqa: F401  Registers the operators of the fallback.
+from reattend.attention.ops.precision import without_autocast
 from reattend.attention.ops.tile_average import DEEPEST, steep
 
 FALLBACK_ELEMENTS = 2**22
@@ -132,7 +133,7 @@ _grouped_average.register_autograd(_differentiate, setup_context=_keep)
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
     # A backward pass may run under autocast even where the forward pass was kept out of it.
-    with torch.autocast(a.device.type, enabled=False):
+    with without_autocast(a):
         return a @ b
 
 

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from reattend.attention.ops.precision import without_autocast
+
 
 @torch.no_grad()
 def cross_polytope(x: Tensor, rotations: Tensor, factors: Sequence[int]) -> Tensor:
@@ -25,7 +27,7 @@ def cross_polytope(x: Tensor, rotations: Tensor, factors: Sequence[int]) -> Tens
     """
     wide = torch.promote_types(x.dtype, torch.float32)
     rounds = []
-    with torch.autocast(x.device.type, enabled=False):
+    with without_autocast(x):
         for rotation in rotations.to(wide).unbind(0):
             buckets, unit = torch.zeros(x.shape[:-1], dtype=torch.int64, device=x.device), 1
             for rotated, factor in zip(
@@ -54,7 +56,7 @@ def sign_codes(x: Tensor, hyperplanes: Tensor) -> Tensor:
     """
     wide = torch.promote_types(x.dtype, torch.float32)
     places = 2 ** torch.arange(hyperplanes.shape[-1], device=x.device)
-    with torch.autocast(x.device.type, enabled=False):
+    with without_autocast(x):
         return torch.stack([((x.to(wide) @ r > 0) * places).sum(-1) for r in hyperplanes.to(wide).unbind(0)])
 
 

@@ -17,6 +17,7 @@ from reattend.attention.ops.linear_products import (
     sums_over_all,
     sums_over_past,
 )
+from reattend.attention.ops.precision import without_autocast
 from reattend.attention.ops.triton_linear_attention import serves, triton_sums_over_past
 
 CausalForm = Literal["chunked", "cumsum", "recurrent"]
@@ -52,7 +53,7 @@ def linear_attention(
     Returns:
         (B, H, N, D) in the type of `query`. Causal outputs do not change by a bit with later tokens.
     """
-    with torch.autocast(query.device.type, enabled=False):
+    with without_autocast(query):
         if causal and form == "chunked" and key_log_scale is None and serves(query, value):
             return _finish(triton_sums_over_past(query, key, value, normalised), None, normalised)
         value, scale = _augmented(value.to(query.dtype), normalised), _constant(key_log_scale)
@@ -102,7 +103,7 @@ def linear_step(
         normalised: as in `initial_state`.
         key_log_scale: (B, H, 1, 1).
     """
-    with torch.autocast(query.device.type, enabled=False):
+    with without_autocast(query):
         value, scale = _augmented(value.to(query.dtype), normalised), _constant(key_log_scale)
         sums, shift, state = _step(query, key, value, state, scale)
         return _finish(sums, shift, normalised), state

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from reattend.attention.ops.precision import without_autocast
+
 
 class _Normalise(torch.autograd.Function):
     @staticmethod
@@ -48,7 +50,7 @@ class _SumsOverAll(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         query, key, value, key_values = ctx.saved_tensors
-        with torch.autocast(grad.device.type, enabled=False):
+        with without_autocast(grad):
             of_key_values = query.mT @ grad
             return grad @ key_values.mT, value @ of_key_values.mT, key @ of_key_values
 
@@ -78,7 +80,7 @@ class _SumsOverPast(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         query, key, value, before = ctx.saved_tensors
-        with torch.autocast(grad.device.type, enabled=False):
+        with without_autocast(grad):
             after = sums_before((query.mT @ grad).flip(2)).flip(2)
             similarity, of_similarity = (query @ key.mT).tril_(), (grad @ value.mT).tril_()
             return (

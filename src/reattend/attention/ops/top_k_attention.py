@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from reattend.attention.ops.kept_logits import Kept, find_kept, kth_largest, sum_of_keys, sum_of_queries
+from reattend.attention.ops.precision import without_autocast
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -29,7 +30,7 @@ def _without_autocast(body: Callable[P, T]) -> Callable[P, T]:
     @functools.wraps(body)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
         query = next(argument for argument in args if isinstance(argument, Tensor))
-        with torch.autocast(query.device.type, enabled=False):
+        with without_autocast(query):
             return body(*args, **kwargs)
 
     return run

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from reattend.attention.ops.precision import without_autocast
 from reattend.attention.ops.tile_average import tile_average, tile_gradients
 
 
@@ -33,7 +34,7 @@ def weighted_average(bias: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, 
 
 @torch.library.custom_op("reattend::weighted_average", mutates_args=())
 def _weighted_average(bias: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-    with torch.autocast(bias.device.type, enabled=False):
+    with without_autocast(bias):
         return tile_average(bias, key, value)
 
 
@@ -47,7 +48,7 @@ def _(bias: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
 def _weighted_average_backward(
     bias: Tensor, key: Tensor, value: Tensor, average: Tensor, log_sum: Tensor, d_average: Tensor, d_log_sum: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    with torch.autocast(bias.device.type, enabled=False):
+    with without_autocast(bias):
         return tile_gradients(bias, key, value, average, log_sum, d_average, d_log_sum)
 
 

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from reattend.attention.ops.precision import without_autocast
+
 
 @dataclass(frozen=True)
 class Window:
@@ -63,7 +65,7 @@ class Window:
 
     def sums(self, weights: Tensor) -> Tensor:
         """Sums (n L, K) of weights (keys of all tiles, K) times exp(bias - largest)."""
-        with torch.autocast(weights.device.type, enabled=False):
+        with without_autocast(weights):
             sums = torch.bmm(self._positions, self._windows(weights))
         if self.outside:
             blocks = self._blocks(weights)
@@ -78,7 +80,7 @@ class Window:
         blocks = d_sums.unflatten(0, self.tiles.shape[:2])
         count, length, columns = self.tiles.shape
         d_weights = torch.zeros_like(weights)
-        with torch.autocast(weights.device.type, enabled=False):
+        with without_autocast(weights):
             d_tiles = torch.bmm(blocks, self._windows(weights).mT).mul_(self._positions)
             # Windows overlap, but not what they have of one block.
             for start in range(0, columns, length):
@@ -98,7 +100,7 @@ class Window:
             return is_key.cummax(1).values > 0 if self.causal else is_key.amax(1, keepdim=True) > 0
         around = (0, 0, self.before, self.all_keys - self.before - is_key.shape[1])
         beside = F.pad(is_key, around).transpose(0, 1).flatten(1)
-        with torch.autocast(is_key.device.type, enabled=False):
+        with without_autocast(is_key):
             counts = torch.bmm((self.tiles > -math.inf).to(is_key.dtype), self._windows(beside)).flatten(0, 1)
         seen: Tensor = counts[: is_key.shape[1]].unflatten(1, (len(is_key), -1)) > 0
         return seen.transpose(0, 1)
