@@ -109,8 +109,7 @@ def test_told_to_stop_it_saves_and_counts_no_failure(launches: Launches, kind: s
 
 
 def test_a_failing_run_among_good_ones_is_tried_again_and_given_up(launches: Launches) -> None:
-    # One worker: of two, one may start a run once more before the other has noted that it failed.
-    done = launches.run("processes", retries=1, workers=1, FAKE_FAILS="bn")
+    done = launches.run("processes", retries=1, FAKE_FAILS="bn")
     assert done.returncode == 0, done.stderr
     assert len(launches.results) == 4
     assert sorted(launches.times("start").values()) == [1, 1, 1, 1, 2, 2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import signal
@@ -56,6 +57,24 @@ def test_sigterm_saves_at_the_step_and_the_run_goes_on_to_the_same_digits(
     assert status is not None
     assert (status.state, status.attempts) == ("done", 2)
     assert "epoch 2/2" in (folder / "output.log").read_text()
+
+
+def test_a_failure_counts_once_from_the_moment_that_its_run_is_given_back(tmp_path: Path) -> None:
+    (work,) = works(tmp_path, ["softmax"], 1, *SMALL)
+    for count in (1, 2):
+        with Lease.claim(work.folder):
+            mark(work.folder, "running")
+            assert len(failures(work.folder)) == count - 1
+            mark(work.folder, "failed", ValueError(f"no {count}"))
+        assert [failure.message for failure in failures(work.folder)][-1] == f"no {count}"
+        assert len(failures(work.folder)) == count
+        record_failure(work.folder, ValueError(f"no {count}"))
+        assert len(failures(work.folder)) == count
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    for error in (RunInterruptedError("told to stop"), full):
+        with Lease.claim(work.folder):
+            mark(work.folder, "failed", error)
+        assert len(failures(work.folder)) == 2
 
 
 def test_a_failure_keeps_its_traceback_and_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,7 +72,7 @@ def mark(folder: Path, state: State, error: BaseException | None = None) -> Stat
         attempts=(before.attempts if before else 0) + (state == "running"),
         host=socket.gethostname(),
         pid=os.getpid(),
-        time=datetime.now(UTC).isoformat(timespec="seconds"),
+        time=datetime.now(UTC).isoformat(timespec="microseconds"),
         error=None if error is None else {"type": type(error).__name__, "message": str(error)},
     )
     write_json(folder / FILE, asdict(status))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from reattend.config import from_dict, to_dict
 from reattend.config.schema import RunConfig
-from reattend.errors import ReattendError
+from reattend.errors import ReattendError, RunInterruptedError
 from reattend.runs.files import read_json, write_json
 from reattend.runs.lease import Lease, RunClaimed, holder
 from reattend.runs.process import is_running, place
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 LOG = "output.log"  # in a run's folder: what it printed
 FAILURES = "failures.jsonl"  # in a run's folder: one line for each failure
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _REMEDY = "start scripts/reproduce.py again, which writes a new one"
 
 
@@ -94,12 +96,29 @@ def is_done(folder: Path) -> bool:
 
 
 def failures(folder: Path) -> list[RecordedFailure]:
-    """All failures of the run in all launches, interruptions not among them; a line cut off by a kill is left out."""
+    """All failures of the run in all launches, interruptions not among them; a line cut off by a kill is left out.
+
+    One that the run's status tells and no line yet counts too: the process that had the run gives it back before it
+    writes the line, and another must not start it meanwhile.
+    """
     path = folder / FAILURES
-    if not path.exists():
-        return []
-    text = path.read_text()
-    return [RecordedFailure(**json.loads(line)) for line in text[: text.rfind("\n") + 1].splitlines()]
+    text = path.read_text() if path.exists() else ""
+    recorded = [RecordedFailure(**json.loads(line)) for line in text[: text.rfind("\n") + 1].splitlines()]
+    last = _last_failure(folder)
+    return [*recorded, last] if last and not (recorded and recorded[-1].time >= last.time) else recorded
+
+
+def _last_failure(folder: Path) -> RecordedFailure | None:
+    """What the status tells, unless the run was interrupted, by a person or by a full disk."""
+    try:
+        status = read_status(folder)
+    except ReattendError:
+        return None  # damaged: it is set aside by the next command
+    if status is None or status.error is None or status.error["type"] == RunInterruptedError.__name__:
+        return None
+    if any(os.strerror(code) in status.error["message"] for code in _FULL):
+        return None
+    return RecordedFailure(status.time, **status.error)
 
 
 def record_failure(folder: Path, error: BaseException) -> None:
@@ -109,11 +128,7 @@ def record_failure(folder: Path, error: BaseException) -> None:
     """
     if is_done(folder):
         return  # killed between its result and its status
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    line = json.dumps(asdict(RecordedFailure(now, type(error).__name__, str(error)))) + "\n"
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / FAILURES, "a") as file:
-        file.write(line)
     try:
         with Lease.claim(folder):
             status = read_status(folder)
@@ -121,6 +136,11 @@ def record_failure(folder: Path, error: BaseException) -> None:
                 mark(folder, "failed", error)
     except RunClaimed:
         pass
+    # After the status: a status that is younger than the last line is a failure of its own.
+    now = datetime.now(UTC).isoformat(timespec="microseconds")
+    line = json.dumps(asdict(RecordedFailure(now, type(error).__name__, str(error)))) + "\n"
+    with open(folder / FAILURES, "a") as file:
+        file.write(line)
 
 
 def taken_by(folder: Path) -> int | None:
@@ -141,7 +161,7 @@ def is_disk_full(error: BaseException) -> bool:
     """Whether the error, or what caused it, is that nothing more can be written: every other run would fail too."""
     cause: BaseException | None = error
     while cause is not None:
-        if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
+        if isinstance(cause, OSError) and cause.errno in _FULL:
             return True
         cause = cause.__cause__ or cause.__context__
     return False
