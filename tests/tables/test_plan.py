@@ -125,7 +125,7 @@ def test_a_mixer_of_ones_own_may_look_at_values(tmp_path: Path, monkeypatch: pyt
         "    def capabilities(cls, **options):\n"
         "        return Capabilities(padding_mask=True)\n"
         "    def forward(self, x, padding_mask=None, context=None, context_mask=None):\n"
-        "        return self.out(x) / max(1.0, float(x.abs().max()))\n"
+        "        return self.out(x) / max(1.0, float(x.detach().abs().max()))\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     request = read_request(

@@ -291,7 +291,7 @@ def test_runs_that_failed_too_often_are_told_and_tried_again_by_the_command(
     run_folder = collect_evidence(request).runs[0].folder
     assert run_folder is not None
     run_folder.mkdir(parents=True)
-    failure = {"time": "2026-01-01", "type": "OutOfMemoryError", "message": "too large"}
+    failure = {"time": "2099-01-01", "type": "OutOfMemoryError", "message": "too large"}
     (run_folder / FAILURES).write_text(f"{json.dumps(failure)}\n" * 3)
     mark(run_folder, "failed", error=MemoryError("too large"))
     (page, *_) = write(request)

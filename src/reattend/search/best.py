@@ -85,4 +85,4 @@ def bests_of(overrides: Iterable[str]) -> list[Best]:
     Raises:
         ReattendError: a file is missing, or not one of a search.
     """
-    return [read_best(Path(o.removeprefix("best="))) for o in overrides if o.startswith("best=")]
+    return [read_best(Path(o.removeprefix("best=")).expanduser()) for o in overrides if o.startswith("best=")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -38,7 +39,7 @@ class Cell:
     @property
     def command(self) -> str:
         """The command that runs it at one seed."""
-        return " ".join(["python train.py", *map(quoted, self.overrides)])
+        return " ".join(["python train.py", *map(shlex.quote, self.overrides)])
 
 
 def compose_cells(table: Table, rows: Iterable[str], columns: Iterable[str], extra: Sequence[str] = ()) -> list[Cell]:
@@ -95,8 +96,3 @@ def check_metrics(table: Table, cells: Sequence[Cell]) -> list[str]:
         if not ours.issuperset(missing.values()):
             refuse(told, f"Metrics of these runs: {', '.join(measured)}.")
     return told
-
-
-def quoted(override: str) -> str:
-    """An override as a shell takes it."""
-    return f"'{override}'" if set(override) & set('[]{}()*?$&|;<> "\\') else override

@@ -33,9 +33,10 @@ def stamps(request: Request, results: Sequence[Result], left_out: Sequence[Found
     own = [told for told in own if told.partition("=")[0] not in _OF_THEIR_OWN]
     if own:
         yield f"not the table's own settings: {', '.join(own)}. Verdicts are on these runs, not on the paper's recipe."
-    if any(result.config["protocol"]["selection"] == "test" for result in results):
+    selects = any(value.of_selected_epoch for value in request.table.values.values())
+    if selects and any(result.config["protocol"]["selection"] == "test" for result in results):
         yield "protocol=published: the epoch is selected on test, as the followed code does; these are upper bounds."
-    if any(
+    if selects and any(
         result.protocol == "strict" and result.config["task"].get("selection", "test") == "test" for result in results
     ):
         yield (

@@ -63,6 +63,11 @@ class Value:
     label: str | None = None
 
     @property
+    def of_selected_epoch(self) -> bool:
+        """Whether it is a metric of the epoch that the protocol selects."""
+        return self.selection == "protocol" and self.metric not in OF_A_RUN
+
+    @property
     def factor(self) -> float:
         """From a result file's number to the table's."""
         return FACTORS.get(self.unit, 1.0)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
-from reattend.tables.cells import quoted
 from reattend.tables.ladder import base_rows
 from reattend.tables.request import Request
 from reattend.tables.runs import TableRun
@@ -16,7 +16,7 @@ def train_command(runs: Sequence[TableRun]) -> str:
     if len(runs) == 1:
         return runs[0].command
     seeds = ",".join(str(run.seed) for run in runs)
-    return " ".join(["python train.py -m", *map(quoted, runs[0].overrides[:-1]), f"seed={seeds}"])
+    return " ".join(["python train.py -m", *map(shlex.quote, runs[0].overrides[:-1]), f"seed={seeds}"])
 
 
 def reproduce_command(request: Request, retries: int = 0) -> str:
@@ -58,4 +58,4 @@ def selection(request: Request) -> list[str]:
 
 
 def _command(script: str, words: Sequence[str]) -> str:
-    return " ".join([f"python scripts/{script}.py", *map(quoted, words)])
+    return " ".join([f"python scripts/{script}.py", *map(shlex.quote, words)])

@@ -18,7 +18,7 @@ from reattend.tables.render.searched import searches, trials
 from reattend.tables.render.view import column_label, label, row_label
 from reattend.tables.results import Found
 from reattend.tables.runs import TableRun
-from reattend.tables.table import OF_A_RUN, Value
+from reattend.tables.table import Value
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def appendix_head(evidence: Evidence) -> list[str]:
     heads = ["row", "column", "seed"]
     for name, value in evidence.request.table.values.items():
         heads.append(f"{label(name, value)}{f' ({value.unit})' if value.unit else ''}")
-        if _has_last(value):
+        if value.of_selected_epoch:
             heads.append(f"{label(name, value)}, last epoch")
     return [*heads, "parameters", "training FLOPs per sample", "time", "device", "commit"]
 
@@ -117,15 +117,11 @@ def appendix(evidence: Evidence, folder: Path) -> Iterator[tuple[list[str], str]
             line = [row_label(evidence, cell.row), column_label(evidence, cell.column), str(result.seed)]
             for value in evidence.request.table.values.values():
                 line.append(_number(found, value))
-                if _has_last(value):
+                if value.of_selected_epoch:
                     line.append(_number(found, replace(value, selection="last")))
             line += [f"{result.parameters:,}", "–" if result.training_flops is None else f"{result.training_flops:.3g}"]
             line += [duration(result.seconds), result.device, (result.git_commit or "unknown")[:12]]
             yield line, Path(os.path.relpath(found.folder / FILE, folder)).as_posix()
-
-
-def _has_last(value: Value) -> bool:
-    return value.selection == "protocol" and value.metric not in OF_A_RUN
 
 
 def _number(found: Found, value: Value) -> str:
