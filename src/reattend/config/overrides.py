@@ -29,14 +29,16 @@ _FLAGS_WITH_VALUE = {
     "--info",
     "-i",
 }
+_NAMED_BY_A_CLASS = {("attention", "options"), ("task", "data_options")}
 _ASSIGNMENT = re.compile(r"(?P<key>[A-Za-z_][\w.\-]*)=")
 
 
 def normalise_overrides(overrides: Sequence[str]) -> list[str]:
     """Marks overrides of optional keys with Hydra's `++`, so that none has to be typed.
 
-    Optional are `attention.options.*` at any depth, whose names the mixer's class decides, and every field of the
-    schema that has a default (`attention.at`, `scale.epochs`, ...). All else, flags too, is returned as it is.
+    Optional are `attention.options.*` and `task.data_options.*` at any depth, whose names the class of the mixer and of
+    the data decides, and every field of the schema that has a default (`attention.at`, `scale.epochs`, ...). All else,
+    flags too, is returned as it is.
     """
     marked = []
     for override in overrides:
@@ -46,7 +48,7 @@ def normalise_overrides(overrides: Sequence[str]) -> list[str]:
 
 
 def _is_optional(path: list[str]) -> bool:
-    if path[:2] == ["attention", "options"]:
+    if tuple(path[:2]) in _NAMED_BY_A_CLASS:
         return True
     kind: Any = RunConfig
     optional = False

@@ -13,7 +13,7 @@ from reattend.data.lra.raw import RawSet
 from reattend.data.lra.sets import raw_set
 from reattend.data.source import DataFacts, DataSource
 
-_OF_THE_SET = ("brackets", "lengths", "images", "contour_length", "resolution")
+_OF_LOADING = ("max_length", "text_bytes", "black_pixels", "last_test_batch", "pad_to")  # of `LRAData`, not of a set
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class LRASource(DataSource):
     def from_config(cls, config: RunConfig) -> LRASource:
         """What the task of `config` learns from."""
         options, standin = config.task.data_options, config.data.name == "standin"
-        own = {name: options[name] for name in _OF_THE_SET if name in options}
+        own = {name: value for name, value in options.items() if name not in _OF_LOADING}
         raw = raw_set(config.task.dataset, config.data.root, standin=standin, **own)
         on_test = config.protocol.selection == "test"
         return cls(raw, standin, options["max_length"], config.protocol.validation_fraction, on_test)
