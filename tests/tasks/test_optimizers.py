@@ -26,6 +26,13 @@ def test_every_parameter_is_trained_once_and_only_matrices_decay(name: str) -> N
     assert any(p is model[0].recenter.beta for p in spared["params"])
 
 
+def test_weight_decay_on_all_parameters_is_torchs_own() -> None:
+    model = nn.ModuleList([nn.Linear(4, 4), nn.LayerNorm(4)])
+    (group,) = make_optimizer(model, OptimizerConfig("adamw", 0.1, weight_decay=0.5, decays="all")).param_groups
+    assert group["params"] == list(model.parameters())
+    assert group["weight_decay"] == 0.5
+
+
 def test_a_step_lowers_the_loss() -> None:
     model = nn.Linear(3, 1)
     optimizer = make_optimizer(model, OptimizerConfig(name="radam", lr=0.01))

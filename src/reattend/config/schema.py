@@ -84,11 +84,14 @@ class BackboneConfig:
 
 @dataclass(frozen=True)
 class OptimizerConfig:
+    """`decays` says what weight decay is on: all parameters, or all but vectors, scalars and what mixers exempt."""
+
     name: Literal["radam", "adam", "adamw", "sgd"]
     lr: Positive
     weight_decay: NonNegative = 0.0
     betas: tuple[Fraction, Fraction] = (0.9, 0.999)
     eps: Positive = 1e-8
+    decays: Literal["matrices", "all"] = "matrices"
 
 
 @dataclass(frozen=True)
@@ -187,6 +190,7 @@ class LRAFidelity:
         mean_over: tokens that the pooled mean divides by: all positions, or real ones.
         last_test_batch: the last incomplete batch on test.
         momentum: of AdamW while the learning rate cycles.
+        decays: what weight decay is on: also biases and scales of norms, or matrices alone.
     """
 
     brackets: Literal["dropped", "kept"]
@@ -195,6 +199,7 @@ class LRAFidelity:
     mean_over: Literal["all", "real"]
     last_test_batch: Literal["dropped", "kept"]
     momentum: Literal["cycled", "fixed"]
+    decays: Literal["all", "matrices"] = "matrices"
 
 
 @dataclass(frozen=True)
@@ -206,7 +211,7 @@ class FidelityConfig:
     layer_losses: Literal["mean", "sum"] = "mean"
     primal: PrimalFidelity = PrimalFidelity("all", "all", "mean", "square", "sample")
     flowformer: FlowformerFidelity = FlowformerFidelity("seen")
-    lra: LRAFidelity = LRAFidelity("dropped", 4000, "padding", "all", "dropped", "cycled")
+    lra: LRAFidelity = LRAFidelity("dropped", 4000, "padding", "all", "dropped", "cycled", "all")
 
 
 @dataclass(frozen=True)

@@ -104,6 +104,7 @@ AS_BEFORE: dict[str, Any] = {
     "recipe.steps_per_epoch": None,
     "recipe.warmup_fraction": 0.0,
     "recipe.momentum": "fixed",
+    "recipe.optimizer.decays": "matrices",
     "task.data_options": {},
 }
 
