@@ -7,13 +7,15 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
+from torch.nn import functional as F
 
 from reattend.attention import MixerSpec
 from reattend.efficiency.arguments import Shape, read_own
 from reattend.efficiency.command import main
 from reattend.efficiency.measure_mechanisms import Mechanisms
 from reattend.efficiency.measure_mixers import Mixers, measure_mixers
-from reattend.efficiency.measure_training import AS_CONFIGURED, FOLLOWED
+from reattend.efficiency.measure_training import AS_CONFIGURED, FOLLOWED, _followed
 
 TINY = ["length=32", "dim=8", "batch_size=1", "rounds=1", "device=cpu"]
 
@@ -76,6 +78,15 @@ def test_help_is_no_mistake(capsys: pytest.CaptureFixture[str]) -> None:
     assert stopped.value.code == 0
     told = capsys.readouterr().out
     assert all(f"scripts/measure.py {what}" in told for what in ("[mixers]", "peers", "mechanisms", "framework"))
+
+
+def test_the_followed_softmax_is_softmax_attention() -> None:
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, 2, 5, 8, generator=generator) for _ in range(3))
+    real = torch.tensor([[True] * 5, [True, True, True, False, False]])
+    for mask in (None, real):
+        wanted = F.scaled_dot_product_attention(q, k, v, attn_mask=None if mask is None else mask[:, None, None])
+        torch.testing.assert_close(_followed(q, k, v, mask, dropout=0.0, query_mask=mask), wanted)
 
 
 def test_own_arguments_and_overrides_are_told_apart() -> None:

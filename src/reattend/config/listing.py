@@ -30,6 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Prints the groups named in `arguments`, or those that matter most; returns the exit code."""
     wanted = list(sys.argv[1:] if arguments is None else arguments)
     known = all_groups()
+    if {"-h", "--help"} & set(wanted):
+        print(f"python scripts/list.py [GROUP ...]   what a command line can choose: {', '.join(known)}")
+        return 0
     try:
         for group in wanted:
             if group not in known:

@@ -185,7 +185,7 @@ class LRAFidelity:
 
     Attributes:
         brackets: ListOps without its closing brackets' tokens, as the old tokeniser left it, or with them.
-        text_bytes: how much of a review is read.
+        text_bytes: how much of a review of task lra/text is read.
         black_pixels: id 0 of a pixel is also that of padding, so black pixels are masked; or they count as pixels.
         mean_over: tokens that the pooled mean divides by: all positions, or real ones.
         last_test_batch: the last incomplete batch on test.

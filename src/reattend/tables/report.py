@@ -27,18 +27,27 @@ from reattend.tables.render.latex import latex
 from reattend.tables.render.markdown import markdown
 from reattend.tables.render.page import Page, page
 from reattend.tables.render.plots import figures
-from reattend.tables.request import KEYS, Request, read_request
+from reattend.tables.request import CHOICE, KEYS, Request, read_request
 from reattend.tables.results import EXPORTED
 from reattend.tables.stamps import deviations
 from reattend.tables.table import Place
 
 OPTIONS = KEYS["scripts/report.py"]
 
+USAGE = f"""\
+python scripts/report.py table=NAME [key=value ...]      the page of a table from the runs that are finished
+{CHOICE}
+  published=FILE.csv            published numbers that this project could not read, from a file of one's own
+  to=FOLDER                     where the page goes"""
+
 _LONGEST_NAME = 100
 
 
 def main(arguments: Sequence[str]) -> None:
     """Writes the page; `to=FOLDER` and `published=FILE.csv` are the command's own keys."""
+    if {"-h", "--help"} & set(arguments):
+        print(USAGE)
+        return
     # A user's own mixer lies beside the command, not in the environment.
     sys.path.insert(0, os.getcwd())
     try:

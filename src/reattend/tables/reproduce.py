@@ -10,9 +10,16 @@ from types import FrameType
 
 from reattend.config import ConfigError, compose, read
 from reattend.errors import ReattendError, nearest
-from reattend.tables.request import KEYS, Request, read_requests
+from reattend.tables.request import CHOICE, KEYS, Request, read_requests
 
 OPTIONS = KEYS["scripts/reproduce.py"]
+USAGE = f"""\
+python scripts/reproduce.py table=NAME [key=value ...]   runs what a table lacks, then writes its page
+{CHOICE}
+  plan=true                     what it would take; nothing starts. table=all: a line for each table
+  launcher=processes workers=2  or local, slurm, slurm_4xa100, slurm_8xv100
+  retries=2                     how often a failed run is started again, over all launches
+  report=false                  no page at the end"""
 
 _INTERRUPTED = 130
 
@@ -23,6 +30,9 @@ def main(arguments: Sequence[str]) -> int:
     Returns:
         the exit code: 0, 1 if a run failed or could not be started, 2 for a mistake, 130 if it was told to stop.
     """
+    if {"-h", "--help"} & set(arguments):
+        print(USAGE)
+        return 0
     # A user's own mixer lies beside the command, not in the environment.
     sys.path.insert(0, os.getcwd())
     try:

@@ -23,6 +23,14 @@ KEYS = {
     "scripts/report.py": ("to", "published"),
 }
 
+CHOICE = """\
+  table=primal_dual/table1      a published table (python scripts/list.py table), or my_table.yaml
+  rows= columns=                some of its rows and columns; a row may be any attention, or my_module.MyAttention
+  row.NAME="attention=... ..."  a row of one's own, by overrides
+  seeds=N                       seeds 0 to N - 1
+  ladder=true                   each quirk of the followed code turned to what is right, one at a time
+  scale=quick data=standin ...  any override of a run, for all cells"""
+
 
 @dataclass(frozen=True)
 class Request:
@@ -81,7 +89,7 @@ def read_request(arguments: Sequence[str], options: Collection[str] = ()) -> Req
     ]
     flags, _ = split_flags(rest)
     if flags:
-        raise ReattendError(f"{flags[0]}: this command takes key=value only.")
+        raise ReattendError(f"{flags[0]}: this command takes key=value only; --help lists the keys.")
     _check_keys(rest, own)
     check_overrides(rest)
     if "table" not in chosen:

@@ -15,8 +15,8 @@ from reattend.config.schema import OptimizerConfig, RecipeConfig
 def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
     """The optimiser that `config` names over all parameters of `model`.
 
-    Weight decay is decoupled only in AdamW; in RAdam, Adam and SGD it is the L2 penalty, as in the followed code. Unless
-    it is to be on all parameters, it leaves vectors, scalars and what a mixer names in `no_weight_decay` alone.
+    Weight decay is decoupled only in AdamW; in RAdam, Adam and SGD it is the L2 penalty, as in the followed code. It
+    leaves vectors, scalars and what a mixer names in `no_weight_decay` alone, unless it is to be on all parameters.
     """
     optimizers: dict[str, type[torch.optim.Optimizer]] = {
         "radam": torch.optim.RAdam,
