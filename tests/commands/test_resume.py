@@ -6,12 +6,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import torch
 
-from reattend.config import compose, read
+from reattend.config import compose, normalise_overrides, read
 from reattend.runs.result import read_result
 from reattend.train.execute import execute, plan
 from tests.small_run import SMALL
@@ -20,8 +21,14 @@ ROOT = Path(__file__).resolve().parents[2]
 OPTIONS = [*SMALL, "attention=bn_sh", "beta=learnable", "recipe.epochs=6", "trainer.checkpoint_seconds=0"]
 
 
-def command(outputs: Path, *options: str) -> list[str]:
-    return [sys.executable, str(ROOT / "train.py"), *OPTIONS, *options, f"outputs={outputs}"]
+CYCLE = [  # the rate and AdamW's beta cycle over all steps, and an epoch is some steps of an endless row of passes
+    *("task=lra/listops", "data=standin", "scale=quick", "scale.max_length=32", "scale.batch_size=8", "scale.epochs=8"),
+    *("scale.steps_per_epoch=5", "attention=bn_sh", "trainer=cpu", "trainer.threads=1", "trainer.checkpoint_seconds=0"),
+]
+
+
+def command(outputs: Path, options: Sequence[str] = OPTIONS) -> list[str]:
+    return [sys.executable, str(ROOT / "train.py"), *options, f"outputs={outputs}"]
 
 
 def run_folder(outputs: Path) -> Path:
@@ -46,9 +53,9 @@ def rows(outputs: Path) -> int:
     return found[0].read_text().count("\n") if found else 0
 
 
-def ended(outputs: Path) -> Path:
+def ended(outputs: Path, options: Sequence[str] = OPTIONS) -> Path:
     """The folder of the run once it is finished, in this process, which has torch already."""
-    execute(plan(read(compose([*OPTIONS, f"outputs={outputs}"]))))
+    execute(plan(read(compose(normalise_overrides([*options, f"outputs={outputs}"])))))
     return run_folder(outputs)
 
 
@@ -79,6 +86,14 @@ def test_killed_in_mid_epoch_and_between_epochs(unbroken: Path, tmp_path: Path) 
     kill_when(again, lambda: checkpoint.stat().st_mtime_ns != saved)
     assert rows(tmp_path) >= interrupted - 4
     assert_same(ended(tmp_path), unbroken)
+
+
+def test_killed_within_a_cycle_of_the_learning_rate(tmp_path: Path) -> None:
+    unbroken, broken = tmp_path / "unbroken", tmp_path / "broken"
+    started = subprocess.Popen(command(broken, CYCLE), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    kill_when(started, lambda: rows(broken) >= 12)
+    assert not (run_folder(broken) / "result.json").exists()
+    assert_same(ended(broken, CYCLE), ended(unbroken, CYCLE))
 
 
 @pytest.mark.slow
