@@ -13,10 +13,11 @@ from reattend.backbones import build_backbone
 from reattend.config import compose, read
 from reattend.efficiency.flops import count_flops
 from reattend.efficiency.model_cost import model_cost
+from reattend.runs.environment import cpu_model
 from reattend.tables import cell_cache
 from reattend.tables.cells import Cell
-from reattend.tables.cost import RunCost
-from reattend.tables.plan import CPU, DEVICES, CellPlan, Plan, plan
+from reattend.tables.cost import RunCost, run_cost
+from reattend.tables.plan import CPU, DEVICES, MEASURED, CellPlan, Plan, plan
 from reattend.tables.plan_page import blocks, show
 from reattend.tables.request import read_request
 from reattend.tables.runs import State, TableRun
@@ -80,12 +81,30 @@ def test_hours_on_this_cpu_follow_finished_runs(tmp_path: Path) -> None:
     assert cost is not None
     training = 1_000_000
     finished(
-        tmp_path, 0.98, 0, "attention=softmax", training_flops=training, seconds=100.0, device="some CPU, 2 thread(s)"
+        tmp_path,
+        0.98,
+        0,
+        "attention=softmax",
+        training_flops=training,
+        seconds=100.0,
+        device=f"{cpu_model()}, 2 thread(s)",
     )
     again = plan(read_request([*ONE, f"outputs={tmp_path}"]))
-    assert again.sources[CPU] == "from finished runs on CPUs"
+    assert again.sources[CPU] == MEASURED
     speed = training * 2000 * 64 / 100.0
     assert again.cells[0].hours[CPU] == pytest.approx(cost.flops / speed / 3600)
+
+
+@pytest.mark.parametrize("protocol", ["published", "strict"])
+def test_operations_are_those_of_training_of_selecting_and_of_two_tests_at_the_end(protocol: str) -> None:
+    config = read(compose([TASK, "attention=softmax", f"protocol={protocol}", "recipe.epochs=6"]))
+    data = build_data(config)
+    model = build_backbone(config, data.shape)
+    selecting = data.sizes.get("validation") or data.sizes["test"]
+    one = model_cost(model, model.example)  # type: ignore[arg-type]
+    evaluated = 6 / config.recipe.eval_every_epochs * selecting + 2 * data.sizes["test"]
+    wanted = 6 * data.sizes["train"] * one.training_flops + evaluated * one.flops
+    assert run_cost(config).flops == pytest.approx(wanted, rel=0.02)  # the facts say how many are held out, in round
 
 
 def test_a_plan_made_before_composes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,6 +158,26 @@ def test_a_mixer_of_ones_own_may_look_at_values(tmp_path: Path, monkeypatch: pyt
     own = plan(request).cells[-1]
     assert own.cost is not None
     assert own.cost.flops > 0
+
+
+def test_a_kernel_of_ones_own_may_look_at_values_and_is_run_again_when_it_is_edited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "kernel_of_ones_own.py"
+    source.write_text(
+        "from reattend.attention.kernels.softmax import SoftmaxKernel\n"
+        "class Looking(SoftmaxKernel):\n"
+        "    def forward(self, q, k, v, key_mask=None, **options):\n"
+        "        return super().forward(q, k * min(1.0, float(k.abs().max())), v, key_mask, **options)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    row = "row.looking=attention=bn attention.options.kernel=kernel_of_ones_own.Looking"
+    request = read_request([*ONE, "rows=looking", row, f"outputs={tmp_path}"])
+    (before,) = plan(request).cells
+    assert before.cost is not None, before.cell.problem
+    source.write_text(source.read_text().replace("min(1.0", "min(2.0"))
+    (after,) = plan(read_request([*ONE, "rows=looking", row, f"outputs={tmp_path}"])).cells
+    assert [run.fingerprint for run in before.runs] != [run.fingerprint for run in after.runs]
 
 
 @pytest.mark.parametrize(

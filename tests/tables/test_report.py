@@ -307,7 +307,7 @@ def test_runs_that_failed_too_often_are_told_and_tried_again_by_the_command(
         ["table=primal_dual/table1"],
         ["table=primal_dual/table1", "rows=softmax,my_file.Mixer", "seeds=2", "scale=quick"],
         ["table=primal_dual/table1", "rows=bn,mine", "row.mine=attention=bn beta.value=0.3", "columns=Heartbeat"],
-        ["table=primal_dual/table1", "row.bn=attention=bn beta.value=0.3"],
+        ["table=primal_dual/table1", "row.mine=attention=bn beta.value=0.3"],
         ["table=own/small_sets", "rows=softmax,mine", "row.mine=attention=bn beta.value=0.3", "seeds=4"],
     ],
 )

@@ -48,6 +48,41 @@ def test_a_users_attention_becomes_a_row_by_one_override(tmp_path: Path, monkeyp
         assert cell.config.attention.target == "mine.Mine"
 
 
+def test_overrides_of_a_row_may_have_spaces_in_quotes_or_braces() -> None:
+    for written in ("attention.at={-1: bn, 0: sh}", "'attention.at={-1: bn, 0: sh}'"):
+        request = read_request([TABLE, f"row.mixed=attention=layers {written}", "rows=mixed", "columns=JapaneseVowels"])
+        (cell,) = request.cells()
+        assert cell.config is not None, cell.problem
+        assert cell.config.attention.at == {-1: "bn", 0: "sh"}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["row.softmax=attention=bn"], "the table has a row of that name"),
+        (["row.=attention=bn"], "a row has a name"),
+        (["row.x="], "a row has a name"),
+        (["row.x=attention='bn"], "No closing quotation"),
+        (["row.x=attention=bn seed=3"], "seed=3: a table is run with the seeds 0 to n - 1"),
+        (["row.x=attention=bn launcher=slurm"], "launcher=slurm: it is for all runs"),
+    ],
+)
+def test_rows_that_cannot_be_are_refused(words: list[str], told: str) -> None:
+    with pytest.raises(ReattendError, match=told):
+        read_request([TABLE, *words])
+
+
+def test_a_name_that_is_given_twice_counts_once() -> None:
+    request = read_request([TABLE, "rows=softmax,bn,softmax", "columns=Heartbeat,Heartbeat"])
+    assert (request.rows, request.columns) == (("softmax", "bn"), ("Heartbeat",))
+
+
+def test_a_table_file_that_is_not_there_is_named_with_the_nearest(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("title: x\n")
+    with pytest.raises(ReattendError, match=r"There is no file .*mime\.yaml\. Did you mean 'mine\.yaml'"):
+        read_request([f"table={tmp_path / 'mime.yaml'}"])
+
+
 def test_a_ladder_turns_each_quirk_alone() -> None:
     request = read_request(["table=primal_dual/table1", "rows=softmax,primal", "ladder=true", "scale=quick"])
     assert request.rows[:3] == ("softmax, published", "softmax, batch_norm_over=real", "softmax, corrected")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from reattend.tables.request import Request
-from reattend.tables.stamps import stamps
+from reattend.tables.request import Request, read_request
+from reattend.tables.stamps import deviations, stamps
 from reattend.tables.table import load_table
 
 
@@ -26,3 +26,24 @@ def test_settings_that_are_not_the_tables_own_are_told(overrides: list[str], tol
     request = Request("primal_attention/table3", table, ("softmax",), ("Text",), (0,), tuple(overrides), {})
     lines = [line.partition(". Verdicts")[0] for line in stamps(request, [], [])]
     assert lines == ([] if told is None else [f"not the table's own settings: {told}"])
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "override", "deviates"),
+    [
+        (
+            "primal_attention/table1",
+            "Heartbeat",
+            "recipe=mvts",
+            True,
+        ),  # a group's default, and another than the table's
+        ("primal_dual/table1", "Heartbeat", "recipe=mvts", False),
+        ("primal_dual/table1", "PEMS-SF", "recipe=mvts", True),  # the task takes another
+        ("primal_dual/table2", "Text", "backbone=uea_encoder", True),
+        ("primal_dual/table2", "Text", "backbone=lra_encoder", False),
+        ("primal_dual/table1", "Heartbeat", "beta=published", False),
+    ],
+)
+def test_what_a_table_says_anyway_is_no_deviation(table: str, column: str, override: str, deviates: bool) -> None:
+    request = read_request([f"table={table}", "rows=softmax", f"columns={column}", override])
+    assert list(deviations(request)) == ([override] if deviates else [])

@@ -8,7 +8,7 @@ from reattend.config import compose, read
 from reattend.train.summary import _settings
 
 OWN_WINDOW = "window of the mechanism's own choice (assumed)"
-SCALES = "scales [1, 1, 2, 2, 4, 4, 8, 8] (primal-dual paper, section 4.1)"
+SCALES = "scales [1, 1, 2, 2, 4, 4, 8, 8] (primal-dual paper, Appendix A)"
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,8 @@ def _lines(axes: Axes, runs: Sequence[Series], look: tuple[str, str], factor: fl
         axes.plot(list(run), [factor * value for value in run.values()], color=colour, linewidth=0.5, alpha=0.35)
     mean = mean_series(runs)
     values = [factor * value for value in mean.values()]
-    return axes.plot(list(mean), values, color=colour, linestyle=style, linewidth=1.4)[0]
+    marker = "o" if len(mean) == 1 else None  # a line through one point is not seen
+    return axes.plot(list(mean), values, color=colour, linestyle=style, linewidth=1.4, marker=marker)[0]
 
 
 def _fit_later_epochs(axes: Axes) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from reattend.config.instantiate import locate
+from reattend.config.problems import ConfigError
 from reattend.config.schema import RunConfig
 
 
@@ -25,8 +29,21 @@ def own_code(config: RunConfig) -> list[Path]:
 
 
 def _targets(config: RunConfig) -> list[str]:
-    mixers = [part.target for part in config.attention.parts.values()] or [config.attention.target]
-    return [*mixers, config.backbone.target, config.task.target, config.task.data_target]
+    attentions = list(config.attention.parts.values()) or [config.attention]
+    mixers = [part.target for part in attentions]
+    slots = dict.fromkeys(path for part in attentions for path in _own_paths(part.options))
+    return [*mixers, *slots, config.backbone.target, config.task.target, config.task.data_target]
+
+
+def _own_paths(options: Any) -> Iterator[str]:
+    """Import paths of a user's own among options, at any depth: a kernel, a feature map, a projection, ..."""
+    if isinstance(options, Mapping | list | tuple):
+        for value in options.values() if isinstance(options, Mapping) else options:
+            yield from _own_paths(value)
+    elif isinstance(options, str) and "." in options and not _is_ours(options):
+        with contextlib.suppress(ConfigError):  # another text with a dot
+            locate(options)
+            yield options
 
 
 def _is_ours(target: str) -> bool:

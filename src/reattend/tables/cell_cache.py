@@ -128,6 +128,11 @@ def _make(place: Place) -> Costed:
         return cell, run_cost(cell.config)
     except ReattendError as error:
         return dataclasses.replace(cell, config=None, problem=str(error)), None
+    except Exception as error:
+        if not own_code(cell.config):
+            raise
+        told = f"its own code failed on one sample: {type(error).__name__}: {error}. Alone: {cell.command}"
+        return dataclasses.replace(cell, config=None, problem=told), None
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -59,17 +60,20 @@ def run_cost(config: RunConfig) -> RunCost:
     with torch.device("cpu" if compute else "meta"):
         model = build_backbone(config, facts.shape)
     cost = model_cost(model, model.example, compute)  # type: ignore[arg-type]
-    return _of(config, cost, facts.sizes["train"], facts.sizes["validation"] + facts.sizes["test"])
+    return _of(config, cost, facts.sizes)
 
 
-def _of(config: RunConfig, cost: ModelCost, train: int, evaluated: int) -> RunCost:
+def _of(config: RunConfig, cost: ModelCost, sizes: Mapping[str, int]) -> RunCost:
     recipe, trainer = config.recipe, config.trainer
+    train = sizes["train"]
+    # What selects the epoch is evaluated as often as training stops for it; the last and the best model once on test.
     evaluations = math.ceil(recipe.epochs / recipe.eval_every_epochs)
+    evaluated = evaluations * (sizes["validation"] or sizes["test"]) + 2 * sizes["test"]
     batch = math.ceil(min(recipe.batch_size, train) / (trainer.devices * trainer.accumulation))
     return RunCost(
         steps=recipe.steps(train),
         parameters=cost.parameters,
-        flops=recipe.samples(train) * cost.training_flops + evaluations * evaluated * cost.flops,
+        flops=recipe.samples(train) * cost.training_flops + evaluated * cost.flops,
         modules=cost.modules,
         memory=_FLOAT * cost.parameters * (1 + _GRADIENT_AND_MOMENTS) + batch * cost.activations,
         disk=_FLOAT * cost.parameters * (_MODEL_FILES + _CHECKPOINT),

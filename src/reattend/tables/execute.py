@@ -16,6 +16,8 @@ from reattend.tables.results import results_at_hand
 from reattend.tables.runs import TableRun, blocked_cells, table_runs
 from reattend.tables.worklist import LOG, failures, set_damaged_aside, work_of
 
+_OF_DATA = ("task", "data", "fidelity", "protocol", "recipe", "scale")
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -117,6 +119,9 @@ def _tell_missing_data(request: Request) -> set[str]:
         the reasons that were given.
     """
     missing: dict[str, list[str]] = {}
+    rows = [request.table.rows[row].overrides for row in request.rows]
+    if any(override.lstrip("+~").startswith(_OF_DATA) for overrides in rows for override in overrides):
+        return set()  # a column's rows do not have the same data
     for column in request.columns:
         overrides = cell_overrides(request.table, request.rows[0], column, request.extra)
         try:

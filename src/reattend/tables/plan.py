@@ -11,6 +11,7 @@ from pathlib import Path
 
 from reattend.config import compose, read
 from reattend.efficiency.throughput import PEAKS, Speed, probed, stated
+from reattend.runs.environment import cpu_model
 from reattend.tables.cell_cache import CellCache, Costed, Place
 from reattend.tables.cells import Cell, cell_overrides, check_metrics
 from reattend.tables.cost import RunCost
@@ -19,6 +20,7 @@ from reattend.tables.results import Found, Results, results_in
 from reattend.tables.runs import State, TableRun, blocked_cells, table_runs
 
 CPU = "this CPU"
+MEASURED = "from finished runs of the task on a CPU of this kind; elsewhere a rough lower bound, from matrix products"
 DEVICES = (CPU, *PEAKS)
 
 
@@ -75,8 +77,8 @@ def plan(request: Request) -> Plan:
 def plans(requests: Sequence[Request]) -> list[Plan]:
     """Composes the wanted cells, looks at what is finished, and counts what the rest costs; starts nothing.
 
-    Hours on this CPU follow from finished runs on a device of this name where there are some: the median of their
-    operations a second, of the same task if there are some. Else, and for GPUs, they are rough.
+    Hours on this CPU follow from finished runs of the same task on a CPU of this name where there are some: the median
+    of their operations a second. Else, and for GPUs, they are rough.
 
     Args:
         requests: of one command line, so that their runs go to one folder.
@@ -136,15 +138,15 @@ class _Speeds:
         return self._used
 
     def _cpu(self, task: str) -> Speed:
-        known = self._by_task.get(task) or [speed for speeds in self._by_task.values() for speed in speeds]
+        known = self._by_task.get(task)
         if known:
-            return Speed(statistics.median(known), 0.0, "from finished runs on CPUs")
+            return Speed(statistics.median(known), 0.0, MEASURED)
         self._probed = self._probed or probed()
         return self._probed
 
 
 def _measured(results: Results) -> dict[str, list[float]]:
-    """Operations a second of finished runs on CPUs, by task."""
+    """Operations a second of finished runs on CPUs of this kind, by task."""
     found: dict[str, list[float]] = {}
     for run in results.runs.values():
         speed = _operations_a_second(run)
@@ -157,6 +159,6 @@ def _operations_a_second(run: Found) -> float | None:
     """Of the training alone, whose seconds have the evaluations in them: so it is a little too low."""
     result = run.result
     batch = result.config.get("recipe", {}).get("batch_size")
-    if not result.training_flops or not batch or not result.seconds or "thread" not in result.device:
+    if not result.training_flops or not batch or not result.seconds or not result.device.startswith(f"{cpu_model()}, "):
         return None
     return float(result.training_flops * result.metrics["last"].step * batch / result.seconds)

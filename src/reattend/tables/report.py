@@ -89,7 +89,7 @@ def write(request: Request) -> list[Path]:
 def report_folder(request: Request, outputs: Path) -> Path:
     """<outputs>/reports/<table>, with what the command line asks for otherwise: "-quick", "-columns=JapaneseVowels"."""
     name = Path(request.name).stem if request.name.endswith((".yaml", ".yml")) else request.name
-    told = [*selection(request), *map(_setting, deviations(request.extra))]
+    told = [*selection(request), *map(_setting, deviations(request))]
     # A comma becomes "+", as "_" stands in names: rows=bn,sh is not rows=bn_sh.
     suffix = "".join("-" + re.sub(r"[^\w.=+-]+", "_", word.replace(",", "+")) for word in told)
     if len(suffix) > _LONGEST_NAME:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,11 +12,13 @@ from functools import cached_property
 from reattend.config import check_overrides, normalise_overrides
 from reattend.config.groups import group_defaults, members
 from reattend.config.overrides import split_flags
+from reattend.config.problems import refuse
 from reattend.config.schema import RunConfig
 from reattend.errors import ReattendError, nearest
 from reattend.tables.cells import Cell, compose_cells
 from reattend.tables.ladder import ladder_rows
 from reattend.tables.table import Setting, Table, load_table, table_names
+from reattend.tables.table_check import not_of_a_table
 
 # Keys of a command's own, besides those of `read_request`.
 KEYS = {
@@ -79,9 +82,8 @@ def read_request(arguments: Sequence[str], options: Collection[str] = ()) -> Req
     own = {"table", "rows", "columns", "seeds", "ladder", *options}
     pairs = [argument.partition("=") for argument in arguments]
     chosen = {key: value for key, equals, value in pairs if equals and key in own}
-    added = {
-        key.removeprefix("row."): value.split() for key, equals, value in pairs if key.startswith("row.") and equals
-    }
+    rows_given = [(key, value) for key, equals, value in pairs if key.startswith("row.") and equals]
+    added = {key.removeprefix("row."): _words(key, value) for key, value in rows_given}
     rest = [
         argument
         for argument, (key, equals, _) in zip(arguments, pairs, strict=True)
@@ -95,8 +97,11 @@ def read_request(arguments: Sequence[str], options: Collection[str] = ()) -> Req
     if "table" not in chosen:
         raise ReattendError(f"Which table? table=<name> with one of: {', '.join(table_names())}.")
     table = load_table(chosen["table"])
-    for overrides in added.values():
+    for row, overrides in added.items():
+        if row in table.rows:
+            raise ReattendError(f"row.{row}: the table has a row of that name, with numbers of its own; take another.")
         check_overrides(overrides)
+        refuse([f"row.{row}: {told}" for told in not_of_a_table(overrides)])
     rows = _names(chosen.get("rows"), [*table.rows, *added])
     settings = {row: _setting(table, row, added) for row in dict.fromkeys([*table.rows, *rows, *added])}
     columns = _names(chosen.get("columns"), list(table.columns))
@@ -186,7 +191,20 @@ def _composes(cells: Sequence[Cell], row: str, column: str) -> bool:
 
 
 def _names(asked: str | None, known: list[str]) -> list[str]:
-    return known if asked is None else [name.strip() for name in asked.strip("[]").split(",") if name.strip()]
+    if asked is None:
+        return known
+    return list(dict.fromkeys(name.strip() for name in asked.strip("[]").split(",") if name.strip()))
+
+
+def _words(key: str, value: str) -> list[str]:
+    """The overrides of a row; one with a space in it stands in quotes of its own, or in brackets or braces."""
+    try:
+        words = shlex.split(re.sub(r"[{\[][^{}\[\]]*[}\]]", lambda found: found[0].replace(" ", ""), value))
+    except ValueError as error:
+        raise ReattendError(f"{key}={value}: {error}") from error
+    if key == "row." or not words:
+        raise ReattendError(f"{key}={value}: a row has a name and overrides: row.mine='attention=bn beta.value=0.3'.")
+    return words
 
 
 def _setting(table: Table, row: str, added: Mapping[str, list[str]]) -> Setting:

@@ -8,6 +8,7 @@ from typing import Any
 
 from reattend.config.groups import group_defaults
 from reattend.runs.result import Result
+from reattend.tables.cells import cell_overrides, compose_cell
 from reattend.tables.request import Request
 from reattend.tables.results import Found
 
@@ -29,10 +30,11 @@ def stamps(request: Request, results: Sequence[Result], left_out: Sequence[Found
         yield "scale=quick: minutes instead of the published recipe. Not comparable with published numbers."
     if any(result.data == "standin" for result in results):
         yield "data=standin: generated data. Not comparable with anything published."
-    own = [told for told in deviations(request.extra) if told not in request.table.overrides]
-    own = [told for told in own if told.partition("=")[0] not in _OF_THEIR_OWN]
+    own = [told for told in deviations(request) if told.partition("=")[0] not in _OF_THEIR_OWN]
     if own:
-        yield f"not the table's own settings: {', '.join(own)}. Verdicts are on these runs, not on the paper's recipe."
+        judged = not any(result.scale == "quick" or result.data == "standin" for result in results)
+        verdicts = " Verdicts are on these runs, not on the paper's recipe." if judged else ""
+        yield f"not the table's own settings: {', '.join(own)}.{verdicts}"
     selects = any(value.of_selected_epoch for value in request.table.values.values())
     if selects and any(result.config["protocol"]["selection"] == "test" for result in results):
         yield "protocol=published: the epoch is selected on test, as the followed code does; these are upper bounds."
@@ -64,15 +66,31 @@ def is_generated(data_options: Mapping[str, Any]) -> bool:
     return data_options.get("images") == "generated"
 
 
-def deviations(extra: Sequence[str]) -> Iterator[str]:
-    """Those of a command line's overrides that change what is computed; a group's default does not."""
+def deviations(request: Request) -> Iterator[str]:
+    """Those of a command line's overrides that change what is computed; what a table says anyway does not."""
     defaults = group_defaults()
-    for override in extra:
+    for override in request.extra:
         key, _, setting = override.lstrip("+~").partition("=")
         same = any(key == ignored or key.startswith(f"{ignored}.") for ignored in _SAME_NUMBERS)
-        if (same and key != "trainer.precision") or defaults.get(key) == setting:
+        if same and key != "trainer.precision":
             continue
-        yield override
+        is_choice = key in defaults and "," not in setting
+        if override not in request.table.overrides and not (is_choice and not _changes(request, override)):
+            yield override
+
+
+def _changes(request: Request, override: str) -> bool:
+    """Whether a cell is another one with `override`: its task, row or column may choose other than the default."""
+    others = [other for other in request.extra if other != override]
+    for row in request.rows:
+        for column in request.columns:
+            with_it, without = (
+                compose_cell(row, column, cell_overrides(request.table, row, column, extra)).config
+                for extra in (request.extra, others)
+            )
+            if with_it != without:
+                return True
+    return False
 
 
 def on_other_data(runs: Sequence[Found]) -> str:

@@ -200,7 +200,15 @@ def load_table(name: str) -> Table:
         ReattendError: there is none of that name, or its YAML is not a table.
     """
     own = Path(name)
+    if not name:
+        raise ReattendError(f"table= is empty. Tables: {', '.join(table_names())}.")
     if own.suffix in (".yaml", ".yml"):
+        if not own.is_file():
+            beside = sorted(path.name for path in own.parent.glob("*.y*ml")) if own.parent.is_dir() else []
+            raise ReattendError(
+                f"There is no file {own}.{nearest(own.name, beside)} Tables of this project go by their names: python "
+                "scripts/list.py table"
+            )
         table = _read(own, name)
         if not all(map(exists, table.all_overrides)):
             refuse(list(mistyped(table, _of_our_tables(stamp([config_dir() / "table"])), name)))

@@ -20,25 +20,42 @@ def exists(override: str) -> bool:
 
 def mistyped(table: Table, awaited: Collection[str], shown: str) -> Iterator[str]:
     """Where the table chooses a member that is neither there nor `awaited`, and the nearest that is."""
-    places = {f"{shown}.overrides": table.overrides}
-    for kind, settings in (("rows", table.rows), ("columns", table.columns)):
-        places |= {f"{shown}.{kind}.{name}.overrides": setting.overrides for name, setting in settings.items()}
-    for place, overrides in places.items():
+    for place, overrides in _settings(table).items():
         for override in overrides:
             if not exists(override) and override not in awaited:
                 group, _, member = override.partition("=")
                 known = [*members(group), *(o.removeprefix(f"{group}=") for o in awaited if o.startswith(f"{group}="))]
                 hint = nearest(member, known) or f" It has: {', '.join(members(group))}."
-                yield f"{place}: {override}: {group} has no member '{member}'.{hint}"
+                yield f"{shown}.{place}: {override}: {group} has no member '{member}'.{hint}"
+
+
+def not_of_a_table(overrides: Collection[str]) -> Iterator[str]:
+    """Those of a row, column or table that only a command line can have."""
+    for override in overrides:
+        key = override.lstrip("+~").partition("=")[0]
+        if key == "seed":
+            yield f"{override}: a table is run with the seeds 0 to n - 1; how many, says seeds"
+        elif key.partition(".")[0] in ("launcher", "outputs", "rerun"):
+            yield f"{override}: it is for all runs of a command, and given there"
+
+
+def _settings(table: Table) -> dict[str, list[str]]:
+    places = {"overrides": table.overrides}
+    for kind, settings in (("rows", table.rows), ("columns", table.columns)):
+        places |= {f"{kind}.{name}.overrides": setting.overrides for name, setting in settings.items()}
+    return places
 
 
 def contradictions(table: Table) -> Iterator[str]:
     """What names a row, column or value that the table does not have, and settings that exclude each other."""
+    for place, overrides in _settings(table).items():
+        yield from (f"{place}: {told}" for told in not_of_a_table(overrides))
     if table.mean in table.columns:
         yield f"mean: '{table.mean}' is a column already"
     for name, value in table.values.items():
         if value.relative_to is not None:
             yield from _unknown(f"values.{name}.relative_to", value.relative_to, table.rows)
+    known_numbers: set[tuple[str, str, str]] = set()
     for group, blocks in (("published", table.published), ("elsewhere", table.elsewhere)):
         for number, block in enumerate(blocks):
             place = f"{group}[{number}]"
@@ -47,8 +64,13 @@ def contradictions(table: Table) -> Iterator[str]:
                 yield from _unknown(f"{place}.numbers", row, table.rows)
                 for column, entry in columns.items():
                     yield from _unknown(f"{place}.numbers.{row}", column, table.all_columns)
-                    if isinstance(entry, list) and len(entry) != 2:
+                    number_of = (block.value, row, column)
+                    if isinstance(entry, list) and (len(entry) != 2 or entry[1] < 0):
                         yield f"{place}.numbers.{row}.{column}: a list is [mean, standard deviation], found {entry}"
+                    if group == "published":
+                        if number_of in known_numbers:
+                            yield f"{place}.numbers.{row}.{column}: another block of published has a number there"
+                        known_numbers.add(number_of)
     for name, claim in table.claims.items():
         for side, at in (("left", claim.left), ("right", claim.right)):
             path = f"claims.{name}.{side}"
