@@ -168,7 +168,7 @@ def test_a_kernel_of_ones_own_may_look_at_values_and_is_run_again_when_it_is_edi
         "from reattend.attention.kernels.softmax import SoftmaxKernel\n"
         "class Looking(SoftmaxKernel):\n"
         "    def forward(self, q, k, v, key_mask=None, **options):\n"
-        "        return super().forward(q, k * min(1.0, float(k.abs().max())), v, key_mask, **options)\n"
+        "        return super().forward(q, k * min(1.0, float(k.detach().abs().max())), v, key_mask, **options)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     row = "row.looking=attention=bn attention.options.kernel=kernel_of_ones_own.Looking"
