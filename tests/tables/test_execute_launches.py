@@ -227,7 +227,10 @@ def test_a_hundred_runs_planned_run_with_kills_and_reported_lose_nothing(
 
 
 @pytest.mark.slow
-def test_tables_that_share_cells_and_are_edited_in_mid_sweep_run_each_run_once(tmp_path: Path) -> None:
+def test_tables_that_share_cells_and_are_edited_in_mid_sweep_run_each_run_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     rows = "  softmax: {overrides: [attention=softmax]}\n  bn: {overrides: [attention=bn]}\n"
     table = HUNDRED[: HUNDRED.index("  softmax")].replace("25", "2") + rows + HUNDRED[HUNDRED.index("columns") :]
     (tmp_path / "a.yaml").write_text(table)
