@@ -31,12 +31,8 @@ def test_settings_that_are_not_the_tables_own_are_told(overrides: list[str], tol
 @pytest.mark.parametrize(
     ("table", "column", "override", "deviates"),
     [
-        (
-            "primal_attention/table1",
-            "Heartbeat",
-            "recipe=mvts",
-            True,
-        ),  # a group's default, and another than the table's
+        # A group's default, and another than the table's.
+        ("primal_attention/table1", "Heartbeat", "recipe=mvts", True),
         ("primal_dual/table1", "Heartbeat", "recipe=mvts", False),
         ("primal_dual/table1", "PEMS-SF", "recipe=mvts", True),  # the task takes another
         ("primal_dual/table2", "Text", "backbone=uea_encoder", True),

@@ -35,7 +35,7 @@ _MOST_WORKERS = 16
 _IMPORTED = ["reattend.tables.cell_cache", "reattend.backbones", "reattend.tasks", "reattend.efficiency.model_cost"]
 
 
-class Place(NamedTuple):
+class Wanted(NamedTuple):
     """Where a cell is in a table, and the overrides that it is composed of."""
 
     row: str
@@ -69,7 +69,7 @@ class CellCache:
         except (ReattendError, KeyError, TypeError, ValueError):
             pass  # none yet, or not whole: it is written anew
 
-    def cells(self, wanted: Sequence[Place]) -> list[Costed]:
+    def cells(self, wanted: Sequence[Wanted]) -> list[Costed]:
         """The composed cells and what a run of each costs; None where a cell is blocked."""
         missing = {place.key: place for place in wanted if place.key not in self._known}
         possible = {key: place for key, place in missing.items() if all(map(exists, place.overrides))}
@@ -82,7 +82,7 @@ class CellCache:
                 self._known[key], self._changed = record, True
         return [self._placed(place, made) for place in wanted]
 
-    def _placed(self, place: Place, made: Mapping[str, Costed]) -> Costed:
+    def _placed(self, place: Wanted, made: Mapping[str, Costed]) -> Costed:
         if place.key in made:
             cell, cost = made[place.key]
             return dataclasses.replace(cell, row=place.row, column=place.column), cost
@@ -97,7 +97,7 @@ class CellCache:
             write_json(self._path, {"digest": self._digest, "cells": self._known})
 
 
-def _made(places: Sequence[Place]) -> list[Costed]:
+def _made(places: Sequence[Wanted]) -> list[Costed]:
     """Composes and counts, in several processes where that is worth their start."""
     workers = min(len(os.sched_getaffinity(0)), len(places) // _LEAST_SHARE, _MOST_WORKERS)
     if workers < 2:
@@ -120,7 +120,7 @@ def _start_worker(path: Sequence[str]) -> None:
     end_with_parent(signal.SIGKILL)
 
 
-def _make(place: Place) -> Costed:
+def _make(place: Wanted) -> Costed:
     cell = compose_cell(place.row, place.column, place.overrides)
     if cell.config is None:
         return cell, None

@@ -12,7 +12,7 @@ from pathlib import Path
 from reattend.config import compose, read
 from reattend.efficiency.throughput import PEAKS, Speed, probed, stated
 from reattend.runs.environment import cpu_model
-from reattend.tables.cell_cache import CellCache, Costed, Place
+from reattend.tables.cell_cache import CellCache, Costed, Wanted
 from reattend.tables.cells import Cell, cell_overrides, check_metrics
 from reattend.tables.cost import RunCost
 from reattend.tables.request import Request
@@ -89,7 +89,7 @@ def plans(requests: Sequence[Request]) -> list[Plan]:
     outputs = read(compose([override for override in requests[0].extra if override.startswith("outputs=")])).outputs
     cache = CellCache(Path(outputs))
     places = [
-        Place(row, column, cell_overrides(request.table, row, column, request.extra))
+        Wanted(row, column, cell_overrides(request.table, row, column, request.extra))
         for request in requests
         for row in request.rows
         for column in request.columns

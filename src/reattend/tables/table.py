@@ -12,7 +12,7 @@ from typing import Literal
 from reattend.config import config_dir
 from reattend.config.binding import bind_dataclass
 from reattend.config.limits import Count, NonNegativeInt, Positive
-from reattend.config.loader import load_file, stamp
+from reattend.config.loader import load_file
 from reattend.config.problems import refuse
 from reattend.errors import ReattendError, nearest
 from reattend.tables.table_check import contradictions, exists, mistyped
@@ -211,7 +211,8 @@ def load_table(name: str) -> Table:
             )
         table = _read(own, name)
         if not all(map(exists, table.all_overrides)):
-            refuse(list(mistyped(table, _of_our_tables(stamp([config_dir() / "table"])), name)))
+            awaited = {override for ours in map(load_table, table_names()) for override in ours.all_overrides}
+            refuse(list(mistyped(table, awaited, name)))
         return table
     if name not in table_names():
         raise ReattendError(
@@ -224,14 +225,8 @@ def load_table(name: str) -> Table:
 
 @lru_cache(maxsize=64)
 def _of_ours(path: Path, changed: int) -> Table:
-    """Read once for as long as the file does not change: metrics of a table of one's own are checked by all of ours."""
+    """Read once for as long as the file does not change: a table of one's own is checked by all of ours."""
     return _read(path, path.relative_to(config_dir()).with_suffix("").as_posix())
-
-
-@lru_cache(maxsize=1)
-def _of_our_tables(stamp: object) -> frozenset[str]:
-    """The overrides of all tables of ours, which take a second to read; `stamp` changes with their files."""
-    return frozenset(override for name in table_names() for override in load_table(name).all_overrides)
 
 
 def _read(path: Path, shown: str) -> Table:
