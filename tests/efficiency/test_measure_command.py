@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from torch.nn import functional as F
 from reattend.attention import MixerSpec
 from reattend.efficiency.arguments import Shape, read_own
 from reattend.efficiency.command import main
+from reattend.efficiency.measure_loading import measure_loading
 from reattend.efficiency.measure_mechanisms import Mechanisms
 from reattend.efficiency.measure_mixers import Mixers, measure_mixers
 from reattend.efficiency.measure_training import AS_CONFIGURED, FOLLOWED, _followed
@@ -163,3 +165,15 @@ def test_a_task_alone_measures_updates_of_its_model(capsys: pytest.CaptureFixtur
     assert stopped.value.code == 0
     rows = re.findall(r"^│ (\S.*?) +│", capsys.readouterr().out, flags=re.MULTILINE)
     assert rows == [FOLLOWED, "bn", "primal", AS_CONFIGURED]
+
+
+def test_loading_is_set_beside_updates(tmp_path: Path) -> None:
+    small = ["backbone.options.dim=16", "backbone.options.depth=1", "recipe.batch_size=100", "scale=quick"]
+    page = measure_loading([*small, "task=uea/japanese_vowels", "rounds=5", f"file={tmp_path / 'loading.md'}"])
+    assert "100 samples a batch" in page.title
+    waited, updated = (page.rows[name]["raw"]["seconds"] for name in ("waiting for its batch", "an update"))
+    # More batches than the epoch of 270 samples has.
+    assert len(waited) == len(updated) == 5
+    share = 100 * statistics.median(waited) / statistics.median(updated)
+    assert page.rows["waiting for its batch"]["cells"][-1] == f"{share:.2f} %"
+    assert "waiting for its batch" in (tmp_path / "loading.md").read_text()

@@ -7,7 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rich.console import Console
 
-from reattend.efficiency import measure_framework, measure_mechanisms, measure_mixers, measure_peers, measure_training
+from reattend.efficiency import (
+    measure_framework,
+    measure_loading,
+    measure_mechanisms,
+    measure_mixers,
+    measure_peers,
+    measure_training,
+)
 from reattend.efficiency.page import Page
 from reattend.errors import ReattendError, nearest
 
@@ -17,8 +24,9 @@ MEASURES: Mapping[str, Callable[[Sequence[str]], Page]] = {
     "mechanisms": measure_mechanisms.measure_mechanisms,
     "framework": measure_framework.measure_framework,
     "training": measure_training.measure_training,
+    "loading": measure_loading.measure_loading,
 }
-_MODULES = (measure_mixers, measure_peers, measure_mechanisms, measure_framework, measure_training)
+_MODULES = (measure_mixers, measure_peers, measure_mechanisms, measure_framework, measure_training, measure_loading)
 USAGE = "\n".join(module.USAGE for module in _MODULES)
 
 _FILE_WIDTH = 140

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from reattend.attention import MultiHeadAttention
-from reattend.config import RunConfig, check_overrides, check_run, compose, normalise_overrides, read
+from reattend.config import RunConfig
 from reattend.config.limits import Count
 from reattend.data.facts import data_facts
 from reattend.efficiency.arguments import Shape, read_own
@@ -22,9 +22,8 @@ from reattend.efficiency.memory import peak_bytes
 from reattend.efficiency.page import Page
 from reattend.efficiency.setting import prepare
 from reattend.efficiency.timing import ratio, time_rounds
-from reattend.tasks.measurements import split_measurements
+from reattend.efficiency.update import configuration, update
 from reattend.tasks.optimizers import make_optimizer
-from reattend.tasks.supervised import SupervisedTask
 from reattend.train.execute import build_task
 
 FOLLOWED = "softmax as in the followed code"
@@ -64,7 +63,8 @@ def measure_training(arguments: Sequence[str]) -> Page:
     steps = {}
     for row, name in rows.items():
         dropout = 0.1 if row == AS_CONFIGURED else 0.0
-        config = _configuration(own.task, name, [f"recipe.attention_dropout={dropout}", *overrides])
+        line = [f"task={own.task}", f"attention={name}", f"recipe.attention_dropout={dropout}", *overrides]
+        config = configuration(line)
         kernel = {FOLLOWED: _followed, AS_CONFIGURED: _recomputed(_followed)}.get(row)
         steps[row] = _step(config, own.batch_size, device, kernel)
     length = config.task.data_options.get("max_length", "full")
@@ -87,14 +87,6 @@ def measure_training(arguments: Sequence[str]) -> Page:
     return page
 
 
-def _configuration(task: str, attention: str, overrides: Sequence[str]) -> RunConfig:
-    line = [f"task={task}", f"attention={attention}", *overrides]
-    check_overrides(line)
-    config = read(compose(normalise_overrides(line)))
-    check_run(config)
-    return config
-
-
 def _step(
     config: RunConfig, batch_size: int, device: torch.device, kernel: Callable[..., Tensor] | None
 ) -> Callable[[], None]:
@@ -109,11 +101,7 @@ def _step(
     x, y = _batch(task.model, batch_size, shape, device)
 
     def step() -> None:
-        _loss(task, x, y).backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
+        update(task, optimizer, x, None, y)
 
     return step
 
@@ -130,15 +118,6 @@ def _batch(model: nn.Module, batch_size: int, shape: Any, device: torch.device) 
     )
     y = torch.randint(shape["num_outputs"], (batch_size,), generator=generator)
     return x.to(device), y.to(device)
-
-
-def _loss(task: SupervisedTask, x: Tensor, y: Tensor) -> Tensor:
-    outputs, losses = task.model(x, None)
-    total: Tensor = task.losses(outputs.float(), y).mean()
-    own, _ = split_measurements(losses)
-    for name, value in own.items():
-        total = total + task.loss_weights.get(name, 1.0) * value.mean()
-    return total
 
 
 def _followed(q: Tensor, k: Tensor, v: Tensor, key_mask: Tensor | None, *, dropout: float, **_: Any) -> Tensor:
