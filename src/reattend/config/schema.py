@@ -16,6 +16,7 @@ from reattend.config.limits import (
     NonNegative,
     NonNegativeInt,
     Positive,
+    Share,
     Threads,
 )
 
@@ -95,19 +96,58 @@ class OptimizerConfig:
 
 
 @dataclass(frozen=True)
+class AugmentationConfig:
+    """What is done to training images and their labels; the values here leave both alone, but for resizing.
+
+    Attributes:
+        crop_scale: least and largest share of the image in a random crop that is resized; None resizes and crops the
+            centre, as in evaluation.
+        flip: probability of a horizontal flip.
+        pad: pixels of padding around the image before a random crop of its own size.
+        color_jitter: largest change of brightness, contrast and saturation; unused where `auto_augment` is.
+        auto_augment: RandAugment and others, in timm's notation.
+        random_erasing: probability that a rectangle becomes noise.
+        repeats: copies of an image in an epoch, each augmented anew; the epoch has as many samples as before.
+        mixup, cutmix: alpha of the Beta distribution that mixing weights and areas are drawn from; 0 does without.
+        mix_probability: of mixing a batch at all.
+        switch_probability: of cutmix rather than mixup, where both are in use.
+        label_smoothing: mass that is spread evenly over all classes.
+    """
+
+    crop_scale: tuple[Fraction, Positive] | None = None
+    flip: Fraction = 0.0
+    pad: NonNegativeInt = 0
+    color_jitter: NonNegative = 0.0
+    auto_augment: str | None = None
+    random_erasing: Fraction = 0.0
+    repeats: Count = 1
+    mixup: NonNegative = 0.0
+    cutmix: NonNegative = 0.0
+    mix_probability: Share = 1.0
+    switch_probability: Share = 0.5
+    label_smoothing: Fraction = 0.0
+
+
+@dataclass(frozen=True)
 class RecipeConfig:
     """How a model is trained. `batch_size` is global: over all devices and accumulated batches.
 
     An epoch is one pass over the training samples, or `steps_per_epoch` updates where that is given: then samples
     come from an endless row of passes. `one_cycle` rises linearly from lr / 25 to lr over `warmup_fraction` of all
     updates and falls linearly to lr / 250,000; with `momentum=cycled` the first beta falls meanwhile from 0.95 to 0.85
-    and rises again, as it does in torch's OneCycleLR where nobody turns that off.
+    and rises again, as it does in torch's OneCycleLR where nobody turns that off. `cosine` changes from epoch to epoch:
+    it rises linearly from `warmup_lr` to lr in `warmup_epochs`, is min_lr + (lr - min_lr) (1 + cos(pi t / T)) / 2 in
+    epoch t of T = epochs - cooldown_epochs, and `min_lr` in the last `cooldown_epochs`.
+
+    `drop_path` is the probability of leaving out a branch of the last layer, falling linearly to 0 at the first;
+    `ema_decay` is that of an exponential moving average of the weights after each update, which is evaluated beside
+    them; None does without.
     """
 
     name: str
     source: str
     optimizer: OptimizerConfig
-    schedule: Literal["constant", "one_cycle"]
+    schedule: Literal["constant", "one_cycle", "cosine"]
     epochs: Epochs
     batch_size: BatchSize
     clip_norm: Positive | None
@@ -117,6 +157,13 @@ class RecipeConfig:
     steps_per_epoch: Count | None = None
     warmup_fraction: Fraction = 0.0
     momentum: Literal["cycled", "fixed"] = "fixed"
+    warmup_epochs: NonNegativeInt = 0
+    warmup_lr: NonNegative = 0.0
+    min_lr: NonNegative = 0.0
+    cooldown_epochs: NonNegativeInt = 0
+    drop_path: Fraction = 0.0
+    ema_decay: Fraction | None = None
+    augmentation: AugmentationConfig = AugmentationConfig()
 
     def steps(self, train_samples: int) -> int:
         """Updates of a whole run."""
@@ -258,6 +305,7 @@ class TrainerConfig:
     keep_freed_memory: bool
     deterministic: bool
     checkpoint_seconds: NonNegative
+    loader_workers: NonNegativeInt | None = None
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,15 @@ class MicroBatch(NamedTuple):
         indices: which samples, (B,).
         weight: 1 for a sample, 0 for a filler copy that only keeps all processes in step, (B,) float32.
         global_size: samples of the global batch that this is a part of, fillers not counted.
+        epoch: of training; 0 in evaluation.
+        start: place of the first sample in the epoch: (seed, epoch, start + i) names what is drawn for row i.
     """
 
     indices: Tensor
     weight: Tensor
     global_size: int
+    epoch: int = 0
+    start: int = 0
 
 
 def rows_per_micro_batch(batch_size: int, devices: int, accumulation: int) -> int:
@@ -43,8 +47,10 @@ def rows_per_micro_batch(batch_size: int, devices: int, accumulation: int) -> in
     return rows
 
 
-def spread(indices: Tensor, parts: int) -> list[MicroBatch]:
+def spread(indices: Tensor, parts: int, epoch: int = 0, place: int = 0) -> list[MicroBatch]:
     """Cuts a global batch into `parts` micro-batches with the same number of rows, in order.
+
+    `place` is where in the `epoch` the batch begins.
 
     Where the samples do not suffice, a part is filled up with copies of the batch's first samples, at weight 0; with
     fewer samples than parts some parts consist of a filler alone.
@@ -59,7 +65,7 @@ def spread(indices: Tensor, parts: int) -> list[MicroBatch]:
         weight = torch.zeros(rows)
         weight[:real] = 1.0
         chunk = torch.cat([indices[start : start + real], indices[: rows - real]])
-        micro_batches.append(MicroBatch(chunk, weight, size))
+        micro_batches.append(MicroBatch(chunk, weight, size, epoch, place + start))
         start += real
     return micro_batches
 
@@ -73,7 +79,8 @@ class TrainSampler:
     step do not depend on devices, accumulation or on where a run was interrupted.
 
     With `steps_per_epoch` an epoch is that many global batches out of an endless row of permutations, of which the
-    next begins in the batch in which one ends: no batch is partial.
+    next begins in the batch in which one ends: no batch is partial. With `repeats` each sample of the permutation
+    comes that often in a row, and as many samples as before make an epoch (repeated augmentation, Hoffer et al. 2020).
 
     Attributes:
         epoch: which permutation; Lightning sets it through `set_epoch`.
@@ -93,9 +100,11 @@ class TrainSampler:
         rank: int = 0,
         world_size: int = 1,
         accumulation: int = 1,
+        repeats: int = 1,
     ) -> None:
         rows_per_micro_batch(batch_size, world_size, accumulation)
         self.size = size
+        self.repeats = repeats
         self.steps_per_epoch = steps_per_epoch
         self.batch_size = batch_size
         self.seed = seed
@@ -117,8 +126,8 @@ class TrainSampler:
         # A generator, because Lightning makes the iterator before it calls set_epoch: both are read at the first batch.
         start, self.start = self.start, 0
         first, inside = divmod(start, self.accumulation)
-        for batch in self._batches(first):
-            micro_batches = spread(batch, self.world_size * self.accumulation)
+        for number, batch in enumerate(self._batches(first), first):
+            micro_batches = spread(batch, self.world_size * self.accumulation, self.epoch, number * self.batch_size)
             own = micro_batches[self.rank * self.accumulation : (self.rank + 1) * self.accumulation]
             yield from own[inside:]
             inside = 0
@@ -140,7 +149,8 @@ class TrainSampler:
 
     def _permutation(self, number: int) -> Tensor:
         generator = torch.Generator().manual_seed(derive(self.seed, "data", number))
-        return torch.randperm(self.size, generator=generator)
+        permutation = torch.randperm(self.size, generator=generator)
+        return permutation if self.repeats == 1 else permutation.repeat_interleave(self.repeats)[: self.size]
 
 
 class EvalSampler:
