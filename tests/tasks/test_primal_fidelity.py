@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -12,8 +11,10 @@ from torch import Tensor
 from reattend.attention.primal import Primal
 from reattend.backbones import UEAEncoder, build_backbone
 from reattend.config import compose, read
+from reattend.config.schema import OptimizerConfig, RecipeConfig
 from reattend.tasks.classification import Classification
 
+RECIPE = RecipeConfig("small", "", OptimizerConfig("adam", 0.01), "constant", 1, 4, None, 1, 0.0, 0.0)
 SHAPE = {"num_channels": 3, "max_length": 11, "num_outputs": 4}
 SMALL = [
     "backbone.options.dim=16",
@@ -54,8 +55,7 @@ def training_loss(model: UEAEncoder, eta: float, monkeypatch: pytest.MonkeyPatch
     strategy = SimpleNamespace(reduce=lambda value, reduce_op: value)
     trainer = SimpleNamespace(world_size=1, accumulate_grad_batches=1, strategy=strategy)
     monkeypatch.setattr(Classification, "trainer", trainer)
-    recipe: Any = None
-    task = Classification(model, num_outputs=4, recipe=recipe, seed=0, split="test", loss_weights={"ksvd": eta})
+    task = Classification(model, num_outputs=4, recipe=RECIPE, seed=0, split="test", loss_weights={"ksvd": eta})
     size = torch.tensor(5.0)
     batch = {"x": x, "padding_mask": mask, "y": y, "weight": torch.ones(5), "global_size": size}
     return task._micro_batch_loss(batch) - torch.nn.functional.cross_entropy(model(x, mask)[0].float(), y)

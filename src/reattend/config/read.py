@@ -196,6 +196,15 @@ def _conflicts(groups: Mapping[str, Any]) -> list[str]:
         )
     if trainer.accelerator == "cpu" and trainer.strategy == "fsdp":
         found.append("trainer.strategy: fsdp needs trainer.accelerator=gpu; several processes on a CPU are trainer=ddp")
+    if recipe.ema_decay is not None and trainer.strategy == "fsdp":
+        found.append(
+            "recipe.ema_decay: the average needs all weights in one process, not trainer=fsdp: null, or trainer=ddp"
+        )
+    if recipe.schedule == "cosine" and recipe.warmup_epochs + recipe.cooldown_epochs >= recipe.epochs:
+        found.append(
+            f"recipe.epochs: {recipe.epochs} leave none between recipe.warmup_epochs={recipe.warmup_epochs} and"
+            f" recipe.cooldown_epochs={recipe.cooldown_epochs}"
+        )
     if trainer.accelerator == "cpu" and trainer.precision == "16-mixed":
         found.append("trainer.precision: 16-mixed needs trainer.accelerator=gpu; on a CPU take bf16-mixed")
     return found

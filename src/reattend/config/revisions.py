@@ -18,9 +18,20 @@ def revisions(config: RunConfig) -> dict[str, int]:
     """Revision of each part that `config` names by import path.
 
     A part of ours has an attribute `revision`, 0 where it has none. A part of a user's own is at the revision of its
-    source file, so that a run is done again after the file was edited.
+    source file, so that a run is done again after the file was edited; weights that a model starts from are at that of
+    their content.
+
+    Raises:
+        ReattendError: such weights are missing.
     """
-    return {target: _revision(target) for target in _targets(config)}
+    found = {target: _revision(target) for target in _targets(config)}
+    weights = config.backbone.pretrained.weights
+    if weights is not None:
+        # Imported here: torch takes seconds, and most runs start from random weights.
+        from reattend.backbones.pretrained import revision
+
+        found["pretrained"] = revision(weights)
+    return found
 
 
 def own_code(config: RunConfig) -> list[Path]:

@@ -75,12 +75,26 @@ class WindowConfig:
 
 
 @dataclass(frozen=True)
+class PretrainedConfig:
+    """Weights that a model starts from, and parts of it that start anew all the same.
+
+    Attributes:
+        weights: "timm:<model>", a .safetensors or .pth file, or the folder of a finished run; None for random ones.
+        leave: of query, key, value, output, positions, class_token, head.
+    """
+
+    weights: str | None = None
+    leave: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
 class BackboneConfig:
     name: str
     summary: str
     source: str
     target: str
     options: Mapping[str, Any]
+    pretrained: PretrainedConfig = field(default_factory=PretrainedConfig)
 
 
 @dataclass(frozen=True)
@@ -201,7 +215,7 @@ class TaskConfig:
     dims_source: str
     lr: Positive
     published: Mapping[str, PublishedValue]
-    quick: Mapping[str, Count] = field(default_factory=dict)
+    quick: Mapping[str, NonNegativeInt] = field(default_factory=dict)
     archive: Literal["uea", "ucr", "tser"] | None = None
     weight_decay: NonNegative = 0.0
     data_options: Mapping[str, Any] = field(default_factory=dict)
@@ -281,6 +295,8 @@ class ScaleConfig:
     batch_size: BatchSize | None = None
     max_length: Count | None = None
     attention_dropout: Fraction | None = None
+    warmup_epochs: NonNegativeInt | None = None
+    image_size: Count | None = None
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,10 @@ class SampledData(pl.LightningDataModule):
         rows = self.batch_size // self.accumulation
         return _loader(samples, EvalSampler(len(samples), rows, rank=rank, world_size=world_size))
 
+    def further_tests(self) -> dict[str, DataLoader[Batch]]:
+        """Test in other forms than the one that is trained for, such as "test_384" for another size of images."""
+        return {}
+
     def _rank_and_world_size(self) -> tuple[int, int]:
         initialised = torch.distributed.is_available() and torch.distributed.is_initialized()
         rank, world_size = (torch.distributed.get_rank(), torch.distributed.get_world_size()) if initialised else (0, 1)

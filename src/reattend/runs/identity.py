@@ -20,6 +20,7 @@ COUNTS = (
     "attention.parts",
     "backbone.target",
     "backbone.options",  # the task's dimensions act through these
+    "backbone.pretrained.leave",
     "recipe.optimizer",
     "recipe.schedule",
     "recipe.epochs",
@@ -75,6 +76,7 @@ IGNORED = (
     "backbone.name",
     "backbone.summary",
     "backbone.source",
+    "backbone.pretrained.weights",  # their content is a revision
     "recipe.name",
     "recipe.source",
     "fidelity.layer_losses",  # acts through the attention's, and that through the backbone's options
@@ -95,6 +97,8 @@ IGNORED = (
     "scale.batch_size",
     "scale.max_length",
     "scale.attention_dropout",
+    "scale.warmup_epochs",
+    "scale.image_size",
     "data.root",
     "trainer.name",
     "trainer.accelerator",
@@ -118,6 +122,7 @@ IGNORED = (
 AS_BEFORE: dict[str, Any] = {
     "attention.loss_weights": {},
     "backbone.options.layer_losses": "mean",
+    "backbone.pretrained.leave": [],
     "backbone.options.final_norm": False,
     "backbone.options.padding_in_mixers": "masked",
     "recipe.steps_per_epoch": None,

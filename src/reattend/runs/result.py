@@ -45,6 +45,7 @@ class Result:
         git_commit: of this code, with "+changes" if files differ from it; None outside a repository.
         data_checksums: by file or by split.
         config: the run's whole configuration, resolved.
+        started_from: which of its weights the model took from others, and which not; None for random ones.
     """
 
     task: str
@@ -67,6 +68,7 @@ class Result:
     git_commit: str | None
     data_checksums: Mapping[str, str]
     config: Mapping[str, Any]
+    started_from: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         unknown = set(self.metrics) - set(SELECTIONS)
@@ -92,6 +94,7 @@ class Result:
             raise ValueError(f"its version is {content.get('version')!r}, this code reads {VERSION}")
         entries = {key: value for key, value in content.items() if key != "version"}
         names = {field.name for field in fields(cls)}
+        entries = {"started_from": None} | entries  # results of before have none
         if entries.keys() != names:
             raise ValueError(
                 f"it lacks {sorted(names - entries.keys())}, does not know {sorted(entries.keys() - names)}"

@@ -74,7 +74,10 @@ def compose_cell(row: str, column: str, overrides: tuple[str, ...]) -> Cell:
 
 def _metrics(config: RunConfig) -> tuple[str, ...]:
     watched = (f"val/{config.task.metric}",) if config.protocol.selection == "validation" else ()
-    return (*(f"test/{name}" for name in locate(config.task.target).higher_is_better), *watched)
+    forms = ["test", *(f"test_{size}" for size in config.task.data_options.get("test_sizes", []))]
+    suffixes = [""] if config.recipe.ema_decay is None else ["", "_ema"]
+    names = locate(config.task.target).higher_is_better
+    return (*(f"{form}/{name}{suffix}" for form in forms for name in names for suffix in suffixes), *watched)
 
 
 def check_metrics(table: Table, cells: Sequence[Cell]) -> list[str]:

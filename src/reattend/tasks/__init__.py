@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from reattend.tasks.classification import Classification
+from reattend.tasks.image_classification import ImageClassification
 from reattend.tasks.regression import Regression
 
-__all__ = ["Classification", "Regression"]
+__all__ = ["Classification", "ImageClassification", "Regression"]

@@ -44,7 +44,7 @@ class Classification(SupervisedTask):
         super().__init__(model, recipe=recipe, seed=seed, split=split, loss_weights=loss_weights)
 
     def losses(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """Cross-entropy of each sample, (B,)."""
+        """Cross-entropy of each sample, (B,), from classes `y` (B,) or probabilities (B, num_outputs)."""
         return F.cross_entropy(outputs, y, reduction="none")
 
     def make_metrics(self) -> MetricCollection:

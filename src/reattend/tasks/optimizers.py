@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch import nn
-from torch.optim.lr_scheduler import LRScheduler, OneCycleLR
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR
 
 from reattend.attention.contract import Mixer
 from reattend.config.schema import OptimizerConfig, RecipeConfig
@@ -34,7 +35,10 @@ def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Opt
 
 
 def make_schedule(optimizer: torch.optim.Optimizer, recipe: RecipeConfig, steps: int) -> LRScheduler:
-    """The course of the learning rate over `steps` updates, stepped after each: the recipe's one cycle."""
+    """The course of the learning rate over `steps` updates, stepped after each: one cycle, or a cosine by epochs."""
+    if recipe.schedule == "cosine":
+        steps_per_epoch = max(1, steps // recipe.epochs)
+        return LambdaLR(optimizer, lambda step: cosine_rate(recipe, step // steps_per_epoch) / recipe.optimizer.lr)
     return OneCycleLR(
         optimizer,
         max_lr=recipe.optimizer.lr,
@@ -45,12 +49,22 @@ def make_schedule(optimizer: torch.optim.Optimizer, recipe: RecipeConfig, steps:
     )
 
 
+def cosine_rate(recipe: RecipeConfig, epoch: int) -> float:
+    """Learning rate in `epoch`, from 0, of a cosine with warm-up and cool-down; see `RecipeConfig`."""
+    lr, least = recipe.optimizer.lr, recipe.min_lr
+    if epoch < recipe.warmup_epochs:
+        return recipe.warmup_lr + (lr - recipe.warmup_lr) * epoch / recipe.warmup_epochs
+    # Warm-up takes the place of the cosine's first epochs and does not delay it, as timm has it.
+    progress = epoch / max(1, recipe.epochs - recipe.cooldown_epochs)
+    return least if progress >= 1 else least + (lr - least) * (1 + math.cos(math.pi * progress)) / 2
+
+
 def _parameter_groups(model: nn.Module) -> list[dict[str, Any]]:
     exempt = {
         id(dict(module.named_parameters())[name])
         for module in model.modules()
-        if isinstance(module, Mixer)
-        for name in module.no_weight_decay()
+        if isinstance(module, Mixer) or hasattr(module, "no_weight_decay")  # models of timm state theirs in this way
+        for name in {*module.no_weight_decay()} & dict(module.named_parameters()).keys()  # type: ignore[operator]
     }
     decayed: list[nn.Parameter] = []
     spared: list[nn.Parameter] = []

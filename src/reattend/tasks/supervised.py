@@ -22,6 +22,8 @@ from reattend.tasks.optimizers import make_optimizer, make_schedule
 
 Batch = dict[str, Any]
 
+EMA = "_ema"  # ends the names of metrics of the averaged weights
+
 
 class SupervisedTask(pl.LightningModule, ABC):
     """Trains a model on batches of `x`, `padding_mask`, `y`, `weight` and `global_size`.
@@ -31,6 +33,9 @@ class SupervisedTask(pl.LightningModule, ABC):
     with `loss_weights`; one that is squared after averaging over the global batch is averaged over all devices, and
     refuses accumulated micro-batches. What mixers measure is logged by epoch. Dropout draws from a stream of its own
     for each (seed, epoch, micro-batch, rank), so that an interrupted run continues with the same numbers.
+
+    With `recipe.ema_decay` = d a second model has the average a <- d a + (1 - d) w of the weights w after each update,
+    from the initial ones on, and each metric is there for it too, as "accuracy_ema".
 
     Attributes:
         kind: of the data that it learns from: "classification", "regression", ...
@@ -63,7 +68,11 @@ class SupervisedTask(pl.LightningModule, ABC):
         # Part of a checkpoint, so that an epoch that was interrupted reports the loss of all its batches.
         self.train_loss.persistent(True)
         self.measurements = Measurements()
-        self.evaluations = nn.ModuleDict({name: self.make_metrics() for name in ("val", "test")})
+        self.ema: Any = None if recipe.ema_decay is None else _moving_average(model, recipe.ema_decay)
+        suffixes = ("",) if self.ema is None else ("", EMA)
+        self.evaluations = nn.ModuleDict(
+            {split + suffix: self.make_metrics() for split in ("val", "test") for suffix in suffixes}
+        )
         self._starting_steps = [module for module in model.modules() if isinstance(module, StartsSteps)]
 
     @abstractmethod
@@ -179,13 +188,19 @@ class SupervisedTask(pl.LightningModule, ABC):
                 culprit = f"the optimiser's update of {name}"
                 raise NonFiniteError("a parameter", float("nan"), self.current_epoch + 1, self.global_step, culprit)
 
+    def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+        """An update of the weights, and of their average."""
+        super().optimizer_step(*args, **kwargs)
+        if self.ema is not None:
+            self.ema.update(self.model)
+
     def on_validation_epoch_start(self) -> None:
         """Forgets the last evaluation."""
-        self._metrics(self.split).reset()
+        self._forget(self.split)
 
     def on_test_epoch_start(self) -> None:
         """Forgets the last evaluation."""
-        self._metrics("test").reset()
+        self._forget("test")
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         """Adds a batch to the metrics of the split that is watched during training."""
@@ -211,20 +226,40 @@ class SupervisedTask(pl.LightningModule, ABC):
         schedule = make_schedule(optimizer, self.recipe, int(self.trainer.estimated_stepping_batches))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
-    def _metrics(self, split: str) -> MetricCollection:
-        metrics = self.evaluations[split]
-        assert isinstance(metrics, MetricCollection)
-        return metrics
+    def _evaluated(self, split: str) -> list[tuple[str, nn.Module, MetricCollection]]:
+        """What is evaluated: end of the metrics' names, model and metrics, of the weights and of their average."""
+        models = {"": self.model} | ({} if self.ema is None else {EMA: self.ema.module})
+        found = []
+        for suffix, model in models.items():
+            metrics = self.evaluations[split + suffix]
+            assert isinstance(metrics, MetricCollection)
+            found.append((suffix, model, metrics))
+        return found
+
+    def _forget(self, split: str) -> None:
+        for _, _, metrics in self._evaluated(split):
+            metrics.reset()
 
     def _evaluate(self, batch: Batch, split: str) -> None:
-        outputs, _ = self.model(batch["x"], batch["padding_mask"])
         real = batch["weight"] > 0
-        outputs, y = outputs.float()[real], batch["y"][real]
-        self._metrics(split).update(outputs, y)
+        for _, model, metrics in self._evaluated(split):
+            outputs, _ = model(batch["x"], batch["padding_mask"])
+            metrics.update(outputs.float()[real], batch["y"][real])
 
     def _log_metrics(self, split: str) -> None:
         self.log_dict(
-            {f"{split}/{name}": value for name, value in self._metrics(split).compute().items()},
+            {
+                f"{split}/{name}{suffix}": value
+                for suffix, _, metrics in self._evaluated(split)
+                for name, value in metrics.compute().items()
+            },
             logger=False,
             sync_dist=True,
         )
+
+
+def _moving_average(model: nn.Module, decay: float) -> Any:
+    # Imported here: timm takes seconds, and most recipes average nothing.
+    from timm.utils import ModelEmaV3
+
+    return ModelEmaV3(model, decay).requires_grad_(False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import resource
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from reattend.backbones import build_backbone
+from reattend.backbones.pretrained import Start, start_from
 from reattend.config import build, build_mixer_factory, locate, to_dict
 from reattend.config.revisions import own_code, revisions
 from reattend.config.schema import RunConfig
@@ -91,12 +92,25 @@ def build_data(config: RunConfig) -> SampledData:
     return cast(SampledData, data)
 
 
-def build_task(config: RunConfig, shape: Mapping[str, int]) -> SupervisedTask:
-    """The run's model inside its task, initialised from the run's seed."""
+def build_model(config: RunConfig, shape: Mapping[str, int]) -> tuple[nn.Module, Start | None]:
+    """The run's model, initialised from the run's seed, then from the weights that it names, if any.
+
+    Raises:
+        ReattendError: there are no such weights, or they do not fit.
+    """
     torch.manual_seed(derive(config.seed, "initialisation"))
+    model = build_backbone(config, shape)
+    pretrained = config.backbone.pretrained
+    if pretrained.weights is None:
+        return model, None
+    return model, start_from(model, pretrained.weights, pretrained.leave, config.backbone.options["num_heads"])
+
+
+def build_task(config: RunConfig, shape: Mapping[str, int], model: nn.Module | None = None) -> SupervisedTask:
+    """The run's task around its model."""
     task = build(
         config.task.target,
-        build_backbone(config, shape),
+        build_model(config, shape)[0] if model is None else model,
         num_outputs=shape["num_outputs"],
         recipe=config.recipe,
         seed=config.seed,
@@ -128,21 +142,33 @@ def execute(planned: Plan, leader: bool = True) -> None:
             return
         environment = write_environment(folder, own_code(config))
         write_json(folder / CONFIGURATION, to_dict(config))
-        task, trained = _train(planned, lease)
-        for which, weights in trained.weights.items():
+        finished_run = _train(planned, lease)
+        for which, weights in finished_run.trained.weights.items():
             lease.check()
             save_model(folder, which, {"config": to_dict(config), "shape": planned.data.shape}, weights)
         lease.check()
-        write_result(folder, _result(planned, task.model, trained, environment, device))
+        write_result(folder, _result(planned, finished_run, environment, device))
 
 
-def _train(planned: Plan, lease: Lease | None) -> tuple[SupervisedTask, Trained]:
+@dataclass(frozen=True)
+class _Finished:
+    """A trained model, what it had started from, and what training left."""
+
+    model: nn.Module
+    start: Start | None
+    trained: Trained
+
+
+def _train(planned: Plan, lease: Lease | None) -> _Finished:
     config = planned.config
-    task = build_task(config, planned.data.shape)
+    model, start = build_model(config, planned.data.shape)
+    if start is not None and lease is not None:
+        print(start)
+    task = build_task(config, planned.data.shape, model)
     if config.compile:
         # In place: wrapping would rename the keys of the state dict.
-        task.model.compile()
-    return task, fit(config, task, planned.data, planned.folder, planned.fingerprint, lease)
+        model.compile()
+    return _Finished(model, start, fit(config, task, planned.data, planned.folder, planned.fingerprint, lease))
 
 
 @contextlib.contextmanager
@@ -166,10 +192,10 @@ def _status(folder: Path) -> Iterator[bool]:
     mark(folder, "done")
 
 
-def _result(planned: Plan, model: nn.Module, trained: Trained, environment: Mapping[str, Any], device: str) -> Result:
+def _result(planned: Plan, run: _Finished, environment: Mapping[str, Any], device: str) -> Result:
     config, data = planned.config, planned.data
     sample = {key: value for key, value in _first(data).items() if key in ("x", "padding_mask")}
-    model = model.cpu()
+    model, trained = run.model.cpu(), run.trained
     on_gpu = device == "gpu"
     return Result(
         task=config.task.name,
@@ -192,6 +218,7 @@ def _result(planned: Plan, model: nn.Module, trained: Trained, environment: Mapp
         git_commit=commit_label(environment["git"]),
         data_checksums={"train and test": data.checksum},
         config=to_dict(config),
+        started_from=None if run.start is None else asdict(run.start),
     )
 
 

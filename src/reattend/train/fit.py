@@ -15,11 +15,12 @@ from pytorch_lightning.strategies import DDPStrategy, FSDPStrategy
 from torch import Tensor
 
 from reattend.config.schema import RunConfig
+from reattend.data.sampled import SampledData
 from reattend.runs.checkpoints import check_checkpoint
 from reattend.runs.lease import Lease
 from reattend.runs.metrics import FILE, MetricsFile
 from reattend.runs.result import Selected
-from reattend.tasks.supervised import SupervisedTask
+from reattend.tasks.supervised import EMA, SupervisedTask
 from reattend.train.callbacks import HoldLease, KeepState, WriteMetrics, model_weights
 from reattend.train.devices import accelerator
 from reattend.train.logger import make_loggers
@@ -38,7 +39,7 @@ class Trained:
 def fit(
     config: RunConfig,
     task: SupervisedTask,
-    data: pl.LightningDataModule,
+    data: SampledData,
     folder: Path,
     fingerprint: str,
     lease: Lease | None,
@@ -90,14 +91,21 @@ def fit(
     weights = {"last": model_weights(trainer), "best": keep.best_weights}
     metrics = {"last": Selected(config.recipe.epochs, trainer.global_step, _test(trainer, task, data))}
     task.model.load_state_dict(keep.best_weights)
-    best = Selected(keep.best["epoch"], keep.best["step"], _test(trainer, task, data) | {metric: keep.best["value"]})
+    # The average of the weights is that of the last epoch.
+    tested = {name: value for name, value in _test(trainer, task, data).items() if not name.endswith(EMA)}
+    best = Selected(keep.best["epoch"], keep.best["step"], tested | {metric: keep.best["value"]})
     metrics["best_on_validation" if task.split == "val" else "best_on_test"] = best
     return Trained(metrics, weights, seconds)
 
 
-def _test(trainer: pl.Trainer, task: SupervisedTask, data: pl.LightningDataModule) -> dict[str, float]:
-    trainer.test(task, datamodule=data, verbose=False)
-    return {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("test/")}
+def _test(trainer: pl.Trainer, task: SupervisedTask, data: SampledData) -> dict[str, float]:
+    """Metrics on test, and on its further forms by their names: "test/accuracy", "test_384/accuracy"."""
+    tested: dict[str, float] = {}
+    for form, loader in {"test": data.test_dataloader(), **data.further_tests()}.items():
+        trainer.test(task, dataloaders=loader, verbose=False)
+        metrics = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("test/")}
+        tested |= {f"{form}/{name.removeprefix('test/')}": value for name, value in metrics.items()}
+    return tested
 
 
 def _callbacks(keep: KeepState, lease: Lease | None) -> list[pl.Callback]:
