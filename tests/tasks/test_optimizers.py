@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 import torch
+from timm.scheduler.cosine_lr import CosineLRScheduler
 from torch import nn
 
 from reattend.attention import MixerSpec, MultiHeadAttention
+from reattend.backbones import VisionTransformer
 from reattend.config.schema import OptimizerConfig, RecipeConfig
 from reattend.tasks.optimizers import make_optimizer, make_schedule
 
@@ -82,3 +85,35 @@ def test_one_cycle_rises_to_the_rate_and_falls_to_nearly_nothing(warmup_fraction
         optimizer.step()
         if step + 1 < steps:
             schedule.step()
+
+
+def cosine(**changes: Any) -> RecipeConfig:
+    optimizer = OptimizerConfig("adamw", 1e-3)
+    recipe = RecipeConfig("r", "s", optimizer, "cosine", 30, 4, None, 1, 0.0, 0.0, warmup_epochs=5, warmup_lr=1e-6)
+    return dataclasses.replace(recipe, **{"min_lr": 1e-5} | changes)
+
+
+@pytest.mark.parametrize("cooldown", [0, 10])
+def test_the_cosine_is_timms(cooldown: int) -> None:
+    recipe = cosine(cooldown_epochs=cooldown)
+    ours = torch.optim.AdamW([nn.Parameter(torch.zeros(2, 2))], lr=1e-3)
+    theirs = torch.optim.AdamW([nn.Parameter(torch.zeros(2, 2))], lr=1e-3)
+    length = 30 - cooldown
+    timms = CosineLRScheduler(theirs, t_initial=length, lr_min=1e-5, warmup_t=5, warmup_lr_init=1e-6)
+    schedule = make_schedule(ours, recipe, steps=30 * 7)
+    for epoch in range(30):
+        timms.step(epoch)
+        for _ in range(7):
+            assert ours.param_groups[0]["lr"] == pytest.approx(theirs.param_groups[0]["lr"], rel=1e-12)
+            ours.step()
+            schedule.step()
+
+
+def test_positions_and_class_token_do_not_decay() -> None:
+    model = VisionTransformer(
+        MultiHeadAttention, image_size=8, patch_size=4, num_outputs=3, dim=8, depth=1, num_heads=2
+    )
+    decayed, spared = make_optimizer(model, OptimizerConfig("adamw", 0.1, weight_decay=0.5)).param_groups
+    assert any(parameter is model.pos_embed for parameter in spared["params"])
+    assert any(parameter is model.cls_token for parameter in spared["params"])
+    assert any(parameter is model.head.weight for parameter in decayed["params"])
