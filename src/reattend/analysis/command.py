@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from matplotlib.figure import Figure
-from torch import nn
+from torch import Tensor, nn
 
 from reattend.analysis.biases import biases_figure, learned_biases
 from reattend.analysis.figures import check_figure_file, write_figure
+from reattend.analysis.image_maps import maps_figure, maps_of_image, relative_maps
+from reattend.backbones.pretrained import TIMM, model_of_timm
+from reattend.config import from_dict, to_dict
+from reattend.config.limits import Count, NonNegativeInt
 from reattend.efficiency.arguments import read_own
+from reattend.efficiency.update import configuration
 from reattend.errors import ReattendError, nearest
 from reattend.runs.files import read_json
 from reattend.runs.load import DESCRIPTION, load
+from reattend.train.execute import build_data
 
 USAGE = """\
 python scripts/inspect_run.py run=FOLDER show=VIEW out=FILE.svg [which=last]
 a picture of what a finished run has learned; FOLDER is outputs/runs/<task>/<attention>/<backbone>/s<seed>-<fingerprint>
-show=biases: exp(w) - 1 of the Attention Free Transformer, by layer; which=best: at the epoch that was selected"""
+which=best: at the epoch that was selected
+show=biases: exp(w) - 1 of the Attention Free Transformer, by layer
+show=relative_maps [images=256]: mean attention by the offset of key from query, over images of test
+show=maps [image=0]: attention of the class token, or of the middle, in one image of test
+maps also of a model of timm: run=timm:deit_tiny_patch16_224 task=imagenet/deit_tiny [any override of the data]"""
 
 
 @dataclass(frozen=True)
@@ -33,12 +43,16 @@ class Options:
         show: a view, by its name.
         out: file of the picture; its ending says the format.
         which: weights after the last epoch, or at the one that the run's protocol selected.
+        images: how many of test a mean is over.
+        image: index of one.
     """
 
-    run: Path
+    run: str
     show: str
     out: Path
     which: Literal["last", "best"] = "last"
+    images: Count = 256
+    image: NonNegativeInt = 0
 
 
 @dataclass(frozen=True)
@@ -58,14 +72,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0 if given else 2
     try:
         options, others = read_own(Options, given, USAGE)
-        if others:
+        of_timm = options.run.startswith(TIMM)
+        if others and not of_timm:
             raise ReattendError(f"{' '.join(others)}: a finished run is shown as it is.\n{USAGE}")
         if options.show not in VIEWS:
             raise ReattendError(
                 f"show={options.show}: no such view.{nearest(options.show, VIEWS)} All: {', '.join(VIEWS)}."
             )
         check_figure_file("out", options.out)
-        write_figure(options.out, VIEWS[options.show](inspect(options.run, options.which)))
+        inspected = _of_timm(options.run, others) if of_timm else inspect(Path(options.run), options.which)
+        write_figure(options.out, VIEWS[options.show](inspected, options))
     except ReattendError as error:
         print(error, file=sys.stderr)
         return 2
@@ -89,7 +105,15 @@ def inspect(folder: Path, which: str) -> Inspected:
     return Inspected(model, config, f"{of}\n{stamps}")
 
 
-def _biases(run: Inspected) -> Figure:
+def _of_timm(name: str, overrides: Sequence[str]) -> Inspected:
+    """A model of timm, with the data of the task among `overrides`."""
+    if not any(override.startswith("task=") for override in overrides):
+        raise ReattendError(f"run={name}: name a task whose images are shown to it, such as task=imagenet/deit_tiny.")
+    config = to_dict(configuration([*overrides, "attention=softmax"]))
+    return Inspected(model_of_timm(name.removeprefix(TIMM)), config, f"{name} on {config['task']['name']}")
+
+
+def _biases(run: Inspected, options: Options) -> Figure:
     found = learned_biases(run.model)
     if not found:
         raise ReattendError(
@@ -99,7 +123,39 @@ def _biases(run: Inspected) -> Figure:
     return biases_figure(found, f"Learned position biases: {run.title}")
 
 
-VIEWS: dict[str, Callable[[Inspected], Figure]] = {"biases": _biases}
+def _relative_maps(run: Inspected, options: Options) -> Figure:
+    found = relative_maps(run.model, (batch for _, batch in _images(run, options.images)))
+    return maps_figure(found, f"Mean attention by offset, {options.images} images at most: {run.title}")
+
+
+def _maps(run: Inspected, options: Options) -> Figure:
+    *_, (number, batch) = _images(run, options.image + 1)
+    if number <= options.image:
+        raise ReattendError(f"image={options.image}: test has {number} images, the last is image={number - 1}.")
+    image = batch[-1:]
+    return maps_figure(
+        maps_of_image(run.model, image), f"Attention in image {options.image}: {run.title}", image[0], relative=False
+    )
+
+
+def _images(run: Inspected, count: int) -> Iterator[tuple[int, Tensor]]:
+    """The first `count` images of test in batches, each with the number so far."""
+    if not hasattr(run.model, "patch_embed"):
+        raise ReattendError(f"{run.config['task']['name']} has no images: this view is of vision transformers.")
+    number = 0
+    for batch in build_data(from_dict(run.config)).test_dataloader():
+        images = batch["x"][: count - number]
+        number += len(images)
+        yield number, images
+        if number == count:
+            return
+
+
+VIEWS: dict[str, Callable[[Inspected, Options], Figure]] = {
+    "biases": _biases,
+    "relative_maps": _relative_maps,
+    "maps": _maps,
+}
 
 
 def _finished_runs(folder: Path) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from reattend.attention import MultiHeadAttention
 from reattend.errors import ReattendError, nearest
 from reattend.runs.checkpoints import read_torch
 from reattend.runs.files import read_json
@@ -183,7 +184,41 @@ def _is_left(name: str, leave: Sequence[str]) -> bool:
     return any(name == end or f".{end}." in f".{name}." for end in ends)
 
 
+def model_of_timm(name: str) -> nn.Module:
+    """A plain vision transformer of timm with its weights, as ours with softmax attention, in evaluation mode.
+
+    Raises:
+        ReattendError: there is no such model, it cannot be got, or it has other parts than ours.
+    """
+    # Imported here: it imports timm, which runs without other weights do without.
+    from reattend.backbones.vision_transformer import VisionTransformer
+
+    theirs = _timm_model(name)
+    try:
+        ours = VisionTransformer(
+            MultiHeadAttention,
+            image_size=theirs.patch_embed.img_size[0],
+            channels=theirs.patch_embed.proj.in_channels,
+            num_outputs=theirs.num_classes,
+            patch_size=theirs.patch_embed.patch_size[0],
+            dim=theirs.embed_dim,
+            depth=len(theirs.blocks),
+            num_heads=theirs.blocks[0].attn.num_heads,
+            pooling="class_token" if theirs.global_pool == "token" else "mean",
+        )
+        ours.load_state_dict(theirs.state_dict())
+    except (AttributeError, RuntimeError, TypeError) as error:
+        raise ReattendError(f"{TIMM}{name} is no plain vision transformer, such as deit_tiny_patch16_224.") from error
+    return ours.eval()
+
+
 def _of_timm(name: str) -> Weights:
+    model = _timm_model(name)
+    heads: list[Any] = [module.num_heads for module in model.modules() if hasattr(module, "num_heads")]
+    return Weights(model.state_dict(), heads[0] if heads else None)
+
+
+def _timm_model(name: str) -> Any:
     import timm
 
     architecture = name.partition(".")[0]
@@ -191,15 +226,13 @@ def _of_timm(name: str) -> Weights:
         close = nearest(architecture, timm.list_models())
         raise ReattendError(f"backbone.pretrained.weights={TIMM}{name}: timm has no such model.{close}")
     try:
-        model = timm.create_model(name, pretrained=True)
+        return timm.create_model(name, pretrained=True)
     except (OSError, RuntimeError, ValueError) as error:
         raise ReattendError(
             f"backbone.pretrained.weights={TIMM}{name}: timm could not get the weights ({type(error).__name__}). On a"
             f" machine with a network: python -c \"import timm; timm.create_model('{name}', pretrained=True)\", or name"
             " a file that you have."
         ) from error
-    heads: list[Any] = [module.num_heads for module in model.modules() if hasattr(module, "num_heads")]
-    return Weights(model.state_dict(), heads[0] if heads else None)
 
 
 def _state(content: Any, path: Path) -> Mapping[str, Tensor]:
