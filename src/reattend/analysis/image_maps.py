@@ -157,5 +157,5 @@ def _by_offset(weights: Tensor) -> Tensor:
     index = (offset[:, None, :, None] * size + offset[None, :, None, :]).reshape(-1).to(weights.device)
     sums = weights.new_zeros(*weights.shape[:2], size * size).index_add_(-1, index, weights.flatten(2))
     counts = weights.new_zeros(size * size).index_add_(0, index, weights.new_ones(len(index)))
-    means: Tensor = sums / counts
-    return means.unflatten(-1, (size, size))
+    means: Tensor = (sums / counts).view(*weights.shape[:2], size, size)
+    return means

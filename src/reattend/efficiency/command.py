@@ -9,6 +9,7 @@ from rich.console import Console
 
 from reattend.efficiency import (
     measure_framework,
+    measure_images,
     measure_loading,
     measure_mechanisms,
     measure_mixers,
@@ -25,8 +26,17 @@ MEASURES: Mapping[str, Callable[[Sequence[str]], Page]] = {
     "framework": measure_framework.measure_framework,
     "training": measure_training.measure_training,
     "loading": measure_loading.measure_loading,
+    "images": measure_images.measure_images,
 }
-_MODULES = (measure_mixers, measure_peers, measure_mechanisms, measure_framework, measure_training, measure_loading)
+_MODULES = (
+    measure_mixers,
+    measure_peers,
+    measure_mechanisms,
+    measure_framework,
+    measure_training,
+    measure_loading,
+    measure_images,
+)
 USAGE = "\n".join(module.USAGE for module in _MODULES)
 
 _FILE_WIDTH = 140
