@@ -13,7 +13,7 @@ from torch import nn
 from reattend.attention import MixerSpec, MultiHeadAttention
 from reattend.backbones import VisionTransformer
 from reattend.config.schema import OptimizerConfig, RecipeConfig
-from reattend.tasks.optimizers import make_optimizer, make_schedule
+from reattend.tasks.optimizers import cosine_rate, make_optimizer, make_schedule
 
 
 @pytest.mark.parametrize("name", ["radam", "adam", "adamw", "sgd"])
@@ -107,6 +107,11 @@ def test_the_cosine_is_timms(cooldown: int) -> None:
             assert ours.param_groups[0]["lr"] == pytest.approx(theirs.param_groups[0]["lr"], rel=1e-12)
             ours.step()
             schedule.step()
+
+
+def test_a_late_schedule_is_that_of_the_epoch_before() -> None:
+    rates = [[cosine_rate(cosine(schedule_lag=lag), epoch) for epoch in range(30)] for lag in (0, 1)]
+    assert rates[1] == [rates[0][0], *rates[0][:-1]]
 
 
 def test_positions_and_class_token_do_not_decay() -> None:

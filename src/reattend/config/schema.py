@@ -151,7 +151,8 @@ class RecipeConfig:
     updates and falls linearly to lr / 250,000; with `momentum=cycled` the first beta falls meanwhile from 0.95 to 0.85
     and rises again, as it does in torch's OneCycleLR where nobody turns that off. `cosine` changes from epoch to epoch:
     it rises linearly from `warmup_lr` to lr in `warmup_epochs`, is min_lr + (lr - min_lr) (1 + cos(pi t / T)) / 2 in
-    epoch t of T = epochs - cooldown_epochs, and `min_lr` in the last `cooldown_epochs`.
+    epoch t of T = epochs - cooldown_epochs, and `min_lr` in the last `cooldown_epochs`; with `schedule_lag` each rate
+    comes so many epochs later, after as many more of the first one.
 
     `drop_path` is the probability of leaving out a branch of the last layer, falling linearly to 0 at the first;
     `ema_decay` is that of an exponential moving average of the weights after each update, which is evaluated beside
@@ -175,6 +176,7 @@ class RecipeConfig:
     warmup_lr: NonNegative = 0.0
     min_lr: NonNegative = 0.0
     cooldown_epochs: NonNegativeInt = 0
+    schedule_lag: NonNegativeInt = 0
     drop_path: Fraction = 0.0
     ema_decay: Fraction | None = None
     augmentation: AugmentationConfig = AugmentationConfig()
@@ -264,6 +266,13 @@ class LRAFidelity:
 
 
 @dataclass(frozen=True)
+class DeiTFidelity:
+    """Where DeiT's code is other than one would have it: it moves its schedule on an epoch late."""
+
+    schedule_lag: NonNegativeInt
+
+
+@dataclass(frozen=True)
 class FidelityConfig:
     """One switch per quirk of the followed code that moves numbers."""
 
@@ -273,6 +282,7 @@ class FidelityConfig:
     primal: PrimalFidelity = PrimalFidelity("all", "all", "mean", "square", "sample")
     flowformer: FlowformerFidelity = FlowformerFidelity("seen")
     lra: LRAFidelity = LRAFidelity("dropped", 4000, "padding", "all", "dropped", "cycled", "all")
+    deit: DeiTFidelity = DeiTFidelity(1)
 
 
 @dataclass(frozen=True)

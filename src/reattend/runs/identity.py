@@ -36,6 +36,7 @@ COUNTS = (
     "recipe.warmup_lr",
     "recipe.min_lr",
     "recipe.cooldown_epochs",
+    "recipe.schedule_lag",
     "recipe.drop_path",
     "recipe.ema_decay",
     "recipe.augmentation.crop_scale",
@@ -82,6 +83,7 @@ IGNORED = (
     "fidelity.layer_losses",  # acts through the attention's, and that through the backbone's options
     "fidelity.primal",  # acts through the attention's options
     "fidelity.flowformer",  # acts through the backbone's options
+    "fidelity.deit",  # acts through the recipe
     "fidelity.lra",  # acts through the options of data and backbone, and the recipe
     "task.summary",
     "task.source",
@@ -132,6 +134,7 @@ AS_BEFORE: dict[str, Any] = {
     "recipe.warmup_lr": 0.0,
     "recipe.min_lr": 0.0,
     "recipe.cooldown_epochs": 0,
+    "recipe.schedule_lag": 0,
     "recipe.drop_path": 0.0,
     "recipe.ema_decay": None,
     "recipe.augmentation.crop_scale": None,

@@ -52,6 +52,7 @@ def make_schedule(optimizer: torch.optim.Optimizer, recipe: RecipeConfig, steps:
 def cosine_rate(recipe: RecipeConfig, epoch: int) -> float:
     """Learning rate in `epoch`, from 0, of a cosine with warm-up and cool-down; see `RecipeConfig`."""
     lr, least = recipe.optimizer.lr, recipe.min_lr
+    epoch = max(0, epoch - recipe.schedule_lag)
     if epoch < recipe.warmup_epochs:
         return recipe.warmup_lr + (lr - recipe.warmup_lr) * epoch / recipe.warmup_epochs
     # Warm-up takes the place of the cosine's first epochs and does not delay it, as timm has it.
