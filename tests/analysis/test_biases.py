@@ -151,3 +151,10 @@ def test_gradients_do_not_hinder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AFTConv, "filters", lambda self: seen.append(filters(self)) or seen[-1])
     assert isinstance(learned_biases(mixer)[0].values, np.ndarray)
     assert seen[0].requires_grad
+
+
+def test_of_many_filters_some_are_shown_by_their_numbers() -> None:
+    bias = LearnedBias(0, np.random.default_rng(0).normal(size=(192, 3, 3)), 1)
+    figure = biases_figure([bias], "title")
+    titles = [axes.get_title() for part in figure.subfigs for axes in part.axes if axes.get_title()]
+    assert titles == [f"layer 0, filter {index}" for index in range(0, 192, 12)]

@@ -21,6 +21,7 @@ from reattend.attention.aft.local import AFTLocal
 
 MATRICES_IN_A_ROW = 4
 FILTERS_IN_A_ROW = 8
+MOST_FILTERS = 16
 _LABEL = "exp(w) − 1"
 
 
@@ -64,8 +65,9 @@ def biases_figure(biases: Sequence[LearnedBias], title: str) -> Figure:
     """One picture of the biases of all layers, on one scale.
 
     A matrix is an image, query positions downwards and key positions to the right. Filters have a panel each: stems for
-    a sequence, an image for a grid, the slices of a filter with three axes side by side. Red weighs more than no bias,
-    blue less, grey is not seen.
+    a sequence, an image for a grid, the slices of a filter with three axes side by side; of a layer with more than
+    sixteen filters those at even distances, by their numbers. Red weighs more than no bias, blue less, grey is not
+    seen.
 
     Args:
         biases: at least one.
@@ -101,8 +103,14 @@ def _grid(group: Sequence[LearnedBias]) -> tuple[int, int]:
     if group[0].centre is None:
         columns = min(len(group), MATRICES_IN_A_ROW)
         return -(-len(group) // columns), columns
-    columns = min(max(len(bias.values) for bias in group), FILTERS_IN_A_ROW)
-    return sum(-(-len(bias.values) // columns) for bias in group), columns
+    counts = [len(_shown(bias)) for bias in group]
+    columns = min(max(counts), FILTERS_IN_A_ROW)
+    return sum(-(-count // columns) for count in counts), columns
+
+
+def _shown(bias: LearnedBias) -> range:
+    """Which filters have a panel."""
+    return range(0, len(bias.values), -(-len(bias.values) // MOST_FILTERS))
 
 
 def _draw(part: SubFigure, group: Sequence[LearnedBias], rows: int, columns: int) -> None:
@@ -113,8 +121,8 @@ def _draw(part: SubFigure, group: Sequence[LearnedBias], rows: int, columns: int
     panels = iter(grid.flat)
     position = 0
     for bias in group:
-        contents = [bias.values] if bias.centre is None else list(bias.values)
-        for index, content in enumerate(contents):
+        contents = {0: bias.values} if bias.centre is None else {index: bias.values[index] for index in _shown(bias)}
+        for index, content in contents.items():
             axes = next(panels)
             if bias.centre is None:
                 _matrix(axes, bias.layer, content, norm)
