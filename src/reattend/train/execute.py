@@ -18,7 +18,7 @@ from reattend.config import build, build_mixer_factory, locate, to_dict
 from reattend.config.revisions import own_code, revisions
 from reattend.config.schema import RunConfig
 from reattend.data.sampled import SampledData
-from reattend.data.samplers import MicroBatch
+from reattend.data.samplers import MicroBatch, rows_per_micro_batch
 from reattend.data.source import source_class
 from reattend.efficiency.flops import count_flops
 from reattend.errors import ReattendError, RunInterruptedError
@@ -162,13 +162,21 @@ class _Finished:
 def _train(planned: Plan, lease: Lease | None) -> _Finished:
     config = planned.config
     model, start = build_model(config, planned.data.shape)
-    if start is not None and lease is not None:
-        print(start)
+    if lease is not None:
+        print(*filter(None, [start, _batch(config)]), sep="\n", flush=True)
     task = build_task(config, planned.data.shape, model)
     if config.compile:
         # In place: wrapping would rename the keys of the state dict.
         model.compile()
     return _Finished(model, start, fit(config, task, planned.data, planned.folder, planned.fingerprint, lease))
+
+
+def _batch(config: RunConfig) -> str:
+    """What goes into an update, and how fast it learns."""
+    recipe, devices, accumulation = config.recipe, config.trainer.devices, config.trainer.accumulation
+    rows = rows_per_micro_batch(recipe.batch_size, devices, accumulation)
+    parts = f" = {devices} device(s) x {accumulation} accumulated x {rows}" if devices * accumulation > 1 else ""
+    return f"batch {recipe.batch_size:,}{parts}, {recipe.optimizer.name} with learning rate {recipe.optimizer.lr:g}"
 
 
 @contextlib.contextmanager
