@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from reattend.backbones.ar_decoder import ARDecoder
 from reattend.backbones.build import build_backbone
 from reattend.backbones.lra_encoder import LRAEncoder
 from reattend.backbones.uea_encoder import UEAEncoder
 
-__all__ = ["LRAEncoder", "UEAEncoder", "VisionTransformer", "build_backbone"]
+__all__ = ["ARDecoder", "LRAEncoder", "UEAEncoder", "VisionTransformer", "build_backbone"]
 
 
 def __getattr__(name: str) -> Any:

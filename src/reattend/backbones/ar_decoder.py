@@ -1,0 +1,216 @@
+"""The decoder of the autoregressive experiments: the next token from those before it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from reattend.attention import MixerSpec, split_losses
+from reattend.attention.contract import Losses, Mixer, State
+from reattend.backbones.losses import OverLayers, over_layers
+from reattend.backbones.reversible import reversible
+
+DecoderState = list[State]
+
+
+class ARDecoder(nn.Module):
+    """Pre-norm decoder of token sequences: logits of x_t from x_0, ..., x_{t-1}.
+
+    A learned start token stands in the place of x_{-1}. Embeds token x_{t-1} as E_{x_{t-1}} + p_t, runs `depth` layers
+    x <- x + Dropout(Mixer(LayerNorm(x))), x <- x + Dropout(W_2 GELU(W_1 LayerNorm(x))), then LayerNorm and one linear
+    layer, or the transposed embedding. With `reversible` (Reformer, Kitaev et al., ICLR 2020) there are two streams,
+    y_1 = x_1 + Dropout(Mixer(LayerNorm(x_2))), y_2 = x_2 + Dropout(MLP(LayerNorm(y_1))), which both start as x and
+    whose mean goes on; the backward pass computes the layers' inputs from their outputs, so memory does not grow with
+    depth.
+
+    Args:
+        mixers: makes the causal mixer of each layer; the layers may differ.
+        vocabulary: number of token ids V.
+        max_length: tokens N of a sequence.
+        dim: width D.
+        depth: number of layers.
+        num_heads: heads of each mixer.
+        ff_dim: width of the feed-forward layer.
+        dropout: probability; after the embedding and in both branches of a layer.
+        positions: learned, sines and cosines (Vaswani et al. 2017), or known to the mixers alone.
+        tied: whether the last layer is the embedding.
+        checkpointing: compute layers again in the backward pass in place of keeping what they computed.
+        reversible: two streams; see above.
+        ff_chunk: tokens at once in feed-forward layers; None for all. It saves memory and changes nothing.
+        layer_losses: whether losses of one name are averaged over the layers that return them, or summed.
+    """
+
+    def __init__(
+        self,
+        mixers: Callable[[MixerSpec], Mixer],
+        *,
+        vocabulary: int,
+        max_length: int,
+        dim: int,
+        depth: int,
+        num_heads: int,
+        ff_dim: int,
+        dropout: float = 0.1,
+        positions: Literal["learned", "sinusoidal", "none"] = "learned",
+        tied: bool = False,
+        checkpointing: bool = False,
+        reversible: bool = False,
+        ff_chunk: int | None = None,
+        layer_losses: OverLayers = "mean",
+    ) -> None:
+        super().__init__()
+        self.max_length = max_length
+        self.checkpointing = checkpointing
+        self.reversible = reversible
+        self.layer_losses: OverLayers = layer_losses
+        self.tokens = nn.Embedding(vocabulary, dim)
+        self.start = nn.Parameter(torch.empty(dim))
+        nn.init.normal_(self.tokens.weight, std=0.02)
+        nn.init.normal_(self.start, std=0.02)
+        self.positions: Tensor | None
+        if positions == "learned":
+            self.positions = nn.Parameter(torch.empty(max_length, dim))
+            nn.init.normal_(self.positions, std=0.02)
+        else:
+            self.register_buffer("positions", sinusoids(max_length, dim) if positions == "sinusoidal" else None)
+        self.dropout = nn.Dropout(dropout)
+        self.layers = nn.ModuleList(
+            DecoderLayer(
+                mixers(
+                    MixerSpec(
+                        dim=dim,
+                        num_heads=num_heads,
+                        max_length=max_length,
+                        causal=True,
+                        layer=layer,
+                        num_layers=depth,
+                    )
+                ),
+                dim,
+                ff_dim,
+                dropout,
+                ff_chunk,
+            )
+            for layer in range(depth)
+        )
+        self.norm = nn.LayerNorm(dim)
+        self.head = nn.Linear(dim, vocabulary, bias=False)
+        nn.init.normal_(self.head.weight, std=0.02)
+        if tied:
+            self.head.weight = self.tokens.weight
+
+    def example(self) -> dict[str, Tensor]:
+        """Inputs of one sample, all token 0, to count what the model costs."""
+        return {"x": torch.zeros(1, self.max_length, dtype=torch.int64)}
+
+    def forward(self, x: Tensor, padding_mask: Tensor | None = None) -> tuple[Tensor, Losses]:
+        """Logits (B, N, V) of the tokens `x` (B, N), each from those before it, and the mixers' losses, each (B,).
+
+        Raises:
+            ValueError: for more tokens than `max_length`.
+        """
+        if x.shape[1] > self.max_length:
+            raise ValueError(f"sequences have {x.shape[1]} tokens, the decoder has positions for {self.max_length}")
+        before = torch.cat([self.start.expand(len(x), 1, -1).to(self.tokens.weight.dtype), self.tokens(x[:, :-1])], 1)
+        if self.positions is not None:
+            before = before + self.positions[: x.shape[1]]
+        hidden, losses = self._through(self.dropout(before), padding_mask)
+        return self.head(self.norm(hidden)), losses
+
+    def _through(self, x: Tensor, padding_mask: Tensor | None) -> tuple[Tensor, Losses]:
+        if self.reversible:
+            return reversible(x, self.layers, padding_mask), {}
+        losses = []
+        for layer in self.layers:
+            if self.checkpointing and self.training:
+                x, found = checkpoint(layer, x, padding_mask, use_reentrant=False)
+            else:
+                x, found = layer(x, padding_mask)
+            losses.append(found)
+        return x, over_layers(losses, self.layer_losses)
+
+    def initial_state(self, batch_size: int) -> DecoderState:
+        """State before the first token, for `step`: that of each layer's mixer."""
+        return [layer.mixer.initial_state(batch_size) for layer in self._decoder_layers()]
+
+    def step(self, previous: Tensor | None, place: int, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """Logits (B, V) of the token at `place`, and the state after it; equal to those of `forward`.
+
+        Args:
+            previous: the token before (B,); None for the first.
+            place: t, from 0.
+            state: of all tokens before it.
+        """
+        batch_size = next(iter(state[0].values())).shape[0] if previous is None else len(previous)
+        x = self.start.expand(batch_size, -1) if previous is None else self.tokens(previous)
+        if self.positions is not None:
+            x = x + self.positions[place]
+        streams = (x, x)
+        after: DecoderState = []
+        for layer, layer_state in zip(self._decoder_layers(), state, strict=True):
+            first, second = streams if self.reversible else (streams[0], streams[0])
+            mixed, layer_state = layer.mixer.step(layer.mixer_norm(second), layer_state)
+            first = first + mixed
+            second = (second if self.reversible else first) + layer.feed_forward(first)
+            streams = (first, second) if self.reversible else (second, second)
+            after.append(layer_state)
+        hidden = (streams[0] + streams[1]) / 2
+        return self.head(self.norm(hidden)), after
+
+    def _decoder_layers(self) -> list[DecoderLayer]:
+        return [layer for layer in self.layers if isinstance(layer, DecoderLayer)]
+
+
+class DecoderLayer(nn.Module):
+    """Mixer and feed-forward layer, each behind a LayerNorm, with dropout and residual after it."""
+
+    def __init__(self, mixer: Mixer, dim: int, ff_dim: int, dropout: float, ff_chunk: int | None) -> None:
+        super().__init__()
+        self.mixer_norm = nn.LayerNorm(dim)
+        self.mixer = mixer
+        self.ff_norm = nn.LayerNorm(dim)
+        self.expand = nn.Linear(dim, ff_dim)
+        self.contract = nn.Linear(ff_dim, dim)
+        self.dropout = nn.Dropout(dropout)
+        self.ff_chunk = ff_chunk
+
+    def forward(self, x: Tensor, padding_mask: Tensor | None) -> tuple[Tensor, Losses]:
+        """Maps `x` (B, N, D) to the same shape, and hands on the mixer's losses."""
+        mixed, losses = split_losses(self.mixer(self.mixer_norm(x), padding_mask))
+        x = x + self.dropout(mixed)
+        return x + self.dropout(self.feed_forward(x)), losses
+
+    def mix(self, x: Tensor, padding_mask: Tensor | None) -> Tensor:
+        """The mixer's branch alone, with dropout.
+
+        Raises:
+            ValueError: the mixer has losses, for which the reversible form has no place.
+        """
+        mixed, losses = split_losses(self.mixer(self.mixer_norm(x), padding_mask))
+        if losses:
+            raise ValueError(f"reversible layers have no place for the losses of a mixer: {', '.join(losses)}")
+        dropped: Tensor = self.dropout(mixed)
+        return dropped
+
+    def feed_forward(self, x: Tensor) -> Tensor:
+        """W_2 GELU(W_1 LayerNorm(x)), `ff_chunk` tokens at once."""
+        if self.ff_chunk is None or x.dim() < 3:
+            return self._feed_forward(x)
+        return torch.cat([self._feed_forward(part) for part in x.split(self.ff_chunk, dim=1)], 1)
+
+    def _feed_forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.contract(F.gelu(self.expand(self.ff_norm(x))))
+        return y
+
+
+def sinusoids(length: int, dim: int) -> Tensor:
+    """Positions (N, D): sin(n / 10000^(2 i / D)) at feature 2 i, the cosine of it at 2 i + 1 (Vaswani et al. 2017)."""
+    angles = torch.arange(length)[:, None] * torch.exp(-math.log(10_000.0) * torch.arange(0, dim, 2) / dim)
+    table = torch.stack([angles.sin(), angles.cos()], -1).flatten(1)
+    return table[:, :dim]

@@ -1,0 +1,144 @@
+"""The autoregressive decoder: blind to the future, equal in all its forms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from reattend.attention import MixerSpec, MultiHeadAttention
+from reattend.attention.aft.local import AFTLocal
+from reattend.attention.aft.simple import AFTSimple
+from reattend.attention.contract import Mixer
+from reattend.attention.primal import Primal
+from reattend.backbones import ARDecoder
+
+SHAPE: dict[str, Any] = {
+    "vocabulary": 11,
+    "max_length": 16,
+    "dim": 12,
+    "depth": 3,
+    "num_heads": 2,
+    "ff_dim": 24,
+    "dropout": 0.0,
+}
+MIXERS: dict[str, Callable[[MixerSpec], Mixer]] = {
+    "softmax": MultiHeadAttention,
+    "linear": lambda spec: MultiHeadAttention(spec, kernel={"name": "linear"}),
+    "aft_simple": AFTSimple,
+    "aft_local": lambda spec: AFTLocal(spec, window=3),
+}
+
+
+def decoder(mixer: str = "softmax", **options: Any) -> ARDecoder:
+    torch.manual_seed(0)
+    model = ARDecoder(MIXERS[mixer], **(SHAPE | options))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.2 * torch.randn_like(parameter)
+    return model.double()
+
+
+x = torch.randint(0, 11, (2, 13), generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("mixer", MIXERS)
+@pytest.mark.parametrize("reversible", [False, True])
+def test_a_token_is_not_seen_by_its_own_logits_nor_by_those_before(mixer: str, reversible: bool) -> None:
+    model = decoder(mixer, reversible=reversible).eval()
+    changed = x.clone()
+    changed[:, 5] = (changed[:, 5] + 1) % 11
+    before, after = model(x)[0], model(changed)[0]
+    assert torch.equal(before[:, :6], after[:, :6])
+    assert not torch.equal(before[:, 6:], after[:, 6:])
+
+
+@pytest.mark.parametrize("mixer", MIXERS)
+@pytest.mark.parametrize("options", [{}, {"reversible": True}, {"positions": "sinusoidal", "tied": True}])
+def test_steps_give_what_the_parallel_form_gives(mixer: str, options: dict[str, Any]) -> None:
+    model = decoder(mixer, **options).eval()
+    with torch.no_grad():
+        expected = model(x)[0]
+        state, previous = model.initial_state(2), None
+        for place in range(x.shape[1]):
+            logits, state = model.step(previous, place, state)
+            torch.testing.assert_close(logits, expected[:, place])
+            previous = x[:, place]
+
+
+def test_chunks_and_checkpoints_change_nothing() -> None:
+    found = []
+    for options in ({}, {"ff_chunk": 4}, {"checkpointing": True}, {"ff_chunk": 5, "checkpointing": True}):
+        model = decoder(**options)
+        logits = model(x)[0]
+        logits.square().sum().backward()
+        found.append([logits, *(parameter.grad for parameter in model.parameters())])
+    for other in found[1:]:
+        torch.testing.assert_close(other, found[0])
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_reversible_layers_have_the_gradients_of_the_plain_computation(dropout: float) -> None:
+    model = decoder(reversible=True, dropout=dropout)
+    torch.manual_seed(3)
+    logits = model(x)[0]
+    logits.square().sum().backward()
+    gradients = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+    model.zero_grad()
+
+    def plainly(hidden: torch.Tensor, mask: torch.Tensor | None) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        first = second = hidden
+        for layer in model.layers:
+            first = first + layer.mix(second, mask)
+            second = second + layer.dropout(layer.feed_forward(first))
+        return (first + second) / 2, {}
+
+    model._through = plainly  # type: ignore[method-assign]
+    torch.manual_seed(3)
+    expected = model(x)[0]
+    expected.square().sum().backward()
+    torch.testing.assert_close(logits, expected)
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(gradients[name], parameter.grad, msg=name)
+
+
+def test_the_random_stream_moves_as_if_nothing_were_computed_again() -> None:
+    model = decoder(reversible=True, dropout=0.3)
+    torch.manual_seed(3)
+    logits = model(x)[0]
+    state = torch.get_rng_state()
+    logits.sum().backward()
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_memory_of_reversible_layers_does_not_grow_with_depth() -> None:
+    def saved(depth: int, reversible: bool) -> int:
+        model = decoder(depth=depth, reversible=reversible)
+        sizes: list[int] = []
+
+        def pack(tensor: torch.Tensor) -> torch.Tensor:
+            sizes.append(tensor.numel() if not isinstance(tensor, torch.nn.Parameter) else 0)
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            model(x)
+        return sum(sizes)
+
+    assert saved(6, True) == saved(2, True)
+    assert saved(6, False) > 2 * saved(2, False)
+
+
+def test_losses_come_out_and_have_no_place_in_reversible_layers() -> None:
+    model = ARDecoder(lambda spec: Primal(spec, rank=4), **SHAPE)
+    assert model(x)[1]["ksvd"].shape == (2,)
+    with pytest.raises(ValueError, match="no place for the losses of a mixer: ksvd"):
+        ARDecoder(lambda spec: Primal(spec, rank=4), **SHAPE, reversible=True)(x)
+
+
+def test_a_tied_head_is_the_embedding_and_too_long_a_sequence_is_refused() -> None:
+    model = decoder(tied=True)
+    assert model.head.weight is model.tokens.weight
+    with pytest.raises(ValueError, match="have 17 tokens, the decoder has positions for 16"):
+        model(torch.zeros(1, 17, dtype=torch.int64))
