@@ -1,0 +1,75 @@
+"""Prediction of the next token: bytes, pixels, words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torchmetrics import MetricCollection
+
+from reattend.config.schema import RecipeConfig
+from reattend.tasks.supervised import SupervisedTask
+from reattend.tasks.token_cross_entropy import IGNORED, TokenCrossEntropy, Unit
+
+
+class LanguageModelling(SupervisedTask):
+    """Each token from those before it, by cross-entropy; reports `loss` (nats) and what a subclass adds.
+
+    Args:
+        model: see `SupervisedTask`; its outputs are logits (B, N, V).
+        num_outputs: number of token ids V.
+        recipe: see `SupervisedTask`.
+        seed: see `SupervisedTask`.
+        split: see `SupervisedTask`.
+        loss_weights: see `SupervisedTask`.
+    """
+
+    kind = "language_modelling"
+    higher_is_better: ClassVar[Mapping[str, bool]] = {"loss": False}
+    units: ClassVar[Mapping[str, Unit]] = {"loss": "nats"}
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        num_outputs: int,
+        recipe: RecipeConfig,
+        seed: int,
+        split: str,
+        loss_weights: Mapping[str, float],
+    ) -> None:
+        self.num_outputs = num_outputs
+        super().__init__(model, recipe=recipe, seed=seed, split=split, loss_weights=loss_weights)
+
+    def losses(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """Mean cross-entropy of each sequence over its tokens with a target, (B,)."""
+        nats = F.cross_entropy(outputs.mT, y, ignore_index=IGNORED, reduction="none")
+        return nats.sum(1) / (y != IGNORED).sum(1).clamp(min=1)
+
+    def make_metrics(self) -> MetricCollection:
+        """Means over tokens, in the units of the task."""
+        metrics: dict[str, Any] = {name: TokenCrossEntropy(unit) for name, unit in self.units.items()}
+        return MetricCollection(metrics, compute_groups=False)
+
+
+class ByteModelling(LanguageModelling):
+    """Text byte by byte; reports `bits_per_char`."""
+
+    higher_is_better: ClassVar[Mapping[str, bool]] = {"loss": False, "bits_per_char": False}
+    units: ClassVar[Mapping[str, Unit]] = {"loss": "nats", "bits_per_char": "bits"}
+
+
+class PixelModelling(LanguageModelling):
+    """Images sub-pixel by sub-pixel; reports `bits_per_dim`, whose uniform guess of 256 levels is 8."""
+
+    higher_is_better: ClassVar[Mapping[str, bool]] = {"loss": False, "bits_per_dim": False}
+    units: ClassVar[Mapping[str, Unit]] = {"loss": "nats", "bits_per_dim": "bits"}
+
+
+class WordModelling(LanguageModelling):
+    """Text word by word; reports `perplexity`."""
+
+    higher_is_better: ClassVar[Mapping[str, bool]] = {"loss": False, "perplexity": False}
+    units: ClassVar[Mapping[str, Unit]] = {"loss": "nats", "perplexity": "perplexity"}
