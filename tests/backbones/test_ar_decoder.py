@@ -17,6 +17,7 @@ from reattend.backbones import ARDecoder
 
 SHAPE: dict[str, Any] = {
     "vocabulary": 11,
+    "num_outputs": 11,
     "max_length": 16,
     "dim": 12,
     "depth": 3,

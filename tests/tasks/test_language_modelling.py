@@ -10,8 +10,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from reattend.config.schema import OptimizerConfig, RecipeConfig
+from reattend.data.language.blocks import IGNORED
 from reattend.tasks import ByteModelling, LanguageModelling, PixelModelling, WordModelling
-from reattend.tasks.token_cross_entropy import IGNORED
 
 RECIPE = RecipeConfig("small", "", OptimizerConfig("adam", 0.01), "constant", 1, 4, None, 1, 0.0, 0.0)
 logits = torch.randn(3, 5, 7, generator=torch.Generator().manual_seed(0))

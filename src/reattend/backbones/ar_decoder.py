@@ -31,7 +31,8 @@ class ARDecoder(nn.Module):
 
     Args:
         mixers: makes the causal mixer of each layer; the layers may differ.
-        vocabulary: number of token ids V.
+        vocabulary: number of token ids that are read.
+        num_outputs: number of token ids V that are predicted.
         max_length: tokens N of a sequence.
         dim: width D.
         depth: number of layers.
@@ -51,6 +52,7 @@ class ARDecoder(nn.Module):
         mixers: Callable[[MixerSpec], Mixer],
         *,
         vocabulary: int,
+        num_outputs: int,
         max_length: int,
         dim: int,
         depth: int,
@@ -100,7 +102,7 @@ class ARDecoder(nn.Module):
             for layer in range(depth)
         )
         self.norm = nn.LayerNorm(dim)
-        self.head = nn.Linear(dim, vocabulary, bias=False)
+        self.head = nn.Linear(dim, num_outputs, bias=False)
         nn.init.normal_(self.head.weight, std=0.02)
         if tied:
             self.head.weight = self.tokens.weight

@@ -99,14 +99,17 @@ class BackboneConfig:
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """`decays` says what weight decay is on: all parameters, or all but vectors, scalars and what mixers exempt."""
+    """`decays` says what weight decay is on.
+
+    That is all parameters; or all but vectors, scalars and what mixers exempt; or the matrices of linear layers alone.
+    """
 
     name: Literal["radam", "adam", "adamw", "sgd"]
     lr: Positive
     weight_decay: NonNegative = 0.0
     betas: tuple[Fraction, Fraction] = (0.9, 0.999)
     eps: Positive = 1e-8
-    decays: Literal["matrices", "all"] = "matrices"
+    decays: Literal["matrices", "linear", "all"] = "matrices"
 
 
 @dataclass(frozen=True)
@@ -152,7 +155,8 @@ class RecipeConfig:
     and rises again, as it does in torch's OneCycleLR where nobody turns that off. `cosine` changes from epoch to epoch:
     it rises linearly from `warmup_lr` to lr in `warmup_epochs`, is min_lr + (lr - min_lr) (1 + cos(pi t / T)) / 2 in
     epoch t of T = epochs - cooldown_epochs, and `min_lr` in the last `cooldown_epochs`; with `schedule_lag` each rate
-    comes so many epochs later, after as many more of the first one.
+    comes so many epochs later, after as many more of the first one. `inverse_sqrt` rises linearly from `warmup_lr` to
+    lr in `warmup_steps` = w updates and is lr sqrt(w / n) at update n from then on (Vaswani et al. 2017, section 5.3).
 
     `drop_path` is the probability of leaving out a branch of the last layer, falling linearly to 0 at the first;
     `ema_decay` is that of an exponential moving average of the weights after each update, which is evaluated beside
@@ -162,7 +166,7 @@ class RecipeConfig:
     name: str
     source: str
     optimizer: OptimizerConfig
-    schedule: Literal["constant", "one_cycle", "cosine"]
+    schedule: Literal["constant", "one_cycle", "cosine", "inverse_sqrt"]
     epochs: Epochs
     batch_size: BatchSize
     clip_norm: Positive | None
@@ -173,6 +177,7 @@ class RecipeConfig:
     warmup_fraction: Fraction = 0.0
     momentum: Literal["cycled", "fixed"] = "fixed"
     warmup_epochs: NonNegativeInt = 0
+    warmup_steps: NonNegativeInt = 0
     warmup_lr: NonNegative = 0.0
     min_lr: NonNegative = 0.0
     cooldown_epochs: NonNegativeInt = 0
@@ -306,6 +311,7 @@ class ScaleConfig:
     max_length: Count | None = None
     attention_dropout: Fraction | None = None
     warmup_epochs: NonNegativeInt | None = None
+    warmup_steps: NonNegativeInt | None = None
     image_size: Count | None = None
 
 

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from reattend.data.language.module import TextData
     from reattend.data.lra.module import LRAData
     from reattend.data.time_series import TimeSeriesData
 
-__all__ = ["LRAData", "TimeSeriesData"]
+__all__ = ["LRAData", "TextData", "TimeSeriesData"]
+
+_MODULES = {"LRAData": "lra.module", "TextData": "language.module", "TimeSeriesData": "time_series"}
 
 
 def __getattr__(name: str) -> Any:
     # Lightning takes seconds to import, and checksums, readers and samplers do not need it.
-    if name == "TimeSeriesData":
-        from reattend.data.time_series import TimeSeriesData
-
-        return TimeSeriesData
-    if name == "LRAData":
-        from reattend.data.lra.module import LRAData
-
-        return LRAData
+    if name in _MODULES:
+        return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

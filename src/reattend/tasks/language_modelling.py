@@ -10,8 +10,9 @@ from torch.nn import functional as F
 from torchmetrics import MetricCollection
 
 from reattend.config.schema import RecipeConfig
+from reattend.data.language.blocks import IGNORED
 from reattend.tasks.supervised import SupervisedTask
-from reattend.tasks.token_cross_entropy import IGNORED, TokenCrossEntropy, Unit
+from reattend.tasks.token_cross_entropy import TokenCrossEntropy, Unit
 
 
 class LanguageModelling(SupervisedTask):

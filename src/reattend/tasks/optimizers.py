@@ -30,12 +30,14 @@ def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Opt
         options["momentum"] = config.betas[0]
     else:
         options |= {"betas": tuple(config.betas), "eps": config.eps}
-    parameters = model.parameters() if config.decays == "all" else _parameter_groups(model)
+    parameters = model.parameters() if config.decays == "all" else _parameter_groups(model, config.decays == "linear")
     return optimizers[config.name](parameters, **options)
 
 
 def make_schedule(optimizer: torch.optim.Optimizer, recipe: RecipeConfig, steps: int) -> LRScheduler:
-    """The course of the learning rate over `steps` updates, stepped after each: one cycle, or a cosine by epochs."""
+    """The course of the learning rate over `steps` updates, stepped after each; see `RecipeConfig`."""
+    if recipe.schedule == "inverse_sqrt":
+        return LambdaLR(optimizer, lambda step: inverse_sqrt_rate(recipe, step) / recipe.optimizer.lr)
     if recipe.schedule == "cosine":
         steps_per_epoch = max(1, steps // recipe.epochs)
         return LambdaLR(optimizer, lambda step: cosine_rate(recipe, step // steps_per_epoch) / recipe.optimizer.lr)
@@ -60,7 +62,16 @@ def cosine_rate(recipe: RecipeConfig, epoch: int) -> float:
     return least if progress >= 1 else least + (lr - least) * (1 + math.cos(math.pi * progress)) / 2
 
 
-def _parameter_groups(model: nn.Module) -> list[dict[str, Any]]:
+def inverse_sqrt_rate(recipe: RecipeConfig, step: int) -> float:
+    """Learning rate at update `step`, from 0; see `RecipeConfig`."""
+    lr, warmup = recipe.optimizer.lr, recipe.warmup_steps
+    if step < warmup:
+        return recipe.warmup_lr + (lr - recipe.warmup_lr) * step / warmup
+    return lr * math.sqrt(max(1, warmup) / max(1, step))
+
+
+def _parameter_groups(model: nn.Module, only_linear: bool) -> list[dict[str, Any]]:
+    linear = {id(module.weight) for module in model.modules() if isinstance(module, nn.Linear)}
     exempt = {
         id(dict(module.named_parameters())[name])
         for module in model.modules()
@@ -70,6 +81,7 @@ def _parameter_groups(model: nn.Module) -> list[dict[str, Any]]:
     decayed: list[nn.Parameter] = []
     spared: list[nn.Parameter] = []
     for parameter in model.parameters():
-        (spared if parameter.ndim <= 1 or id(parameter) in exempt else decayed).append(parameter)
+        is_spared = parameter.ndim <= 1 or id(parameter) in exempt or (only_linear and id(parameter) not in linear)
+        (spared if is_spared else decayed).append(parameter)
     groups: list[dict[str, Any]] = [{"params": decayed}, {"params": spared, "weight_decay": 0.0}]
     return [group for group in groups if group["params"]]

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torchmetrics import Metric
 
-IGNORED = -1  # a target that is not evaluated: its sequence only needs it as context
+from reattend.data.language.blocks import IGNORED
 
 Unit = Literal["nats", "bits", "perplexity"]
 

@@ -1,0 +1,1 @@
+"""Sequences of tokens that a model continues: text by bytes or words, images by sub-pixels."""

@@ -1,0 +1,109 @@
+"""Data module of texts by bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from torch.utils.data import DataLoader
+
+from reattend.config.limits import Count
+from reattend.data.language.blocks import TokenBlocks
+from reattend.data.language.corpus import VOCABULARY, make_text
+from reattend.data.sampled import Batch, SampledData
+from reattend.errors import ReattendError
+
+
+class TextData(SampledData):
+    """Training, validation and test split of a text, byte by byte, from the file itself through a memory map.
+
+    `x` has bytes (B, N), int64; `y` is the same with -1 at what is no target; `padding_mask` is None. Pieces lie side
+    by side; `further_tests` has test once more with a sliding context, in which each byte after the first N has at
+    least N - `sliding_stride` bytes before it. The text's own validation split selects, unless test is to.
+
+    The trainer has to leave the samplers as they are (`use_distributed_sampler=False`).
+
+    Attributes:
+        train, validation, test: the splits; `validation` is None with `selection="test"`.
+        shape: `vocabulary`, `max_length` and `num_outputs`.
+        kind: "language_modelling".
+        checksum: SHA-256 of the bytes.
+        origin: "stand-in", or the file.
+        sizes: pieces of each split that is used.
+
+    Args:
+        dataset: "enwik8" or "file".
+        root: folder of all data.
+        max_length: bytes N of a piece.
+        file: path of a text of one's own.
+        sliding_stride: bytes that each piece of the sliding evaluation adds; None for a half of N.
+        standin: use the generated stand-in instead.
+        selection: what `val_dataloader` gives.
+        validation_fraction, split_seed: nothing has to be held out.
+        batch_size: global, over all devices and accumulated micro-batches.
+        steps_per_epoch: see `TrainSampler`.
+        seed: of the run; with the epoch it fixes the order of training samples.
+        devices: number of processes that train together.
+        accumulation: micro-batches per optimiser step.
+
+    Raises:
+        ReattendError: `batch_size` does not divide, or data is missing or damaged.
+    """
+
+    kind = "language_modelling"
+    train: TokenBlocks
+    validation: TokenBlocks | None
+    test: TokenBlocks
+
+    def __init__(
+        self,
+        dataset: str | None,
+        *,
+        root: str | Path,
+        batch_size: int,
+        seed: int,
+        max_length: Count,
+        file: str | None = None,
+        sliding_stride: Count | None = None,
+        steps_per_epoch: int | None = None,
+        standin: bool = False,
+        selection: Literal["test", "validation"] = "validation",
+        validation_fraction: float = 0.0,
+        split_seed: int = 0,
+        devices: int = 1,
+        accumulation: int = 1,
+    ) -> None:
+        super().__init__(batch_size, seed, steps_per_epoch, devices, accumulation)
+        text = make_text(dataset, root, file, standin)
+        opened = text.open()
+        self.checksum = opened.checksum
+        self.origin = "stand-in" if standin else str(text.find())
+        self.shape = {"vocabulary": VOCABULARY, "max_length": max_length, "num_outputs": VOCABULARY}
+        self._stride = max(1, max_length // 2) if sliding_stride is None else sliding_stride
+        if self._stride > max_length:
+            raise ReattendError(
+                f"task.data_options.sliding_stride={self._stride} leaves bytes out: at most max_length={max_length}."
+            )
+        blocks = {split: TokenBlocks(tokens, max_length, max_length) for split, tokens in opened.splits.items()}
+        self.train, self.test = blocks["train"], blocks["test"]
+        self.validation = blocks["validation"] if selection == "validation" else None
+        used = {"train": self.train, "validation": self.validation, "test": self.test}
+        self.sizes = {split: len(samples) for split, samples in used.items() if samples is not None}
+
+    def train_dataloader(self) -> DataLoader[Batch]:
+        """Micro-batches of this process, from a `TrainSampler` (the loader's `sampler`)."""
+        return self.train_loader(self.train)
+
+    def val_dataloader(self) -> DataLoader[Batch]:
+        """What the best epoch is selected on: validation, or test."""
+        return self.eval_loader(self.validation or self.test)
+
+    def test_dataloader(self) -> DataLoader[Batch]:
+        """Test, in pieces side by side."""
+        return self.eval_loader(self.test)
+
+    def further_tests(self) -> dict[str, DataLoader[Batch]]:
+        """Test with a sliding context, "test_sliding"."""
+        return {
+            "test_sliding": self.eval_loader(TokenBlocks(self.test.tokens, self.test.length, self._stride)),
+        }

@@ -1,0 +1,46 @@
+"""A small generated text for trials and tests."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from reattend.data.lra.standin import standin_root
+from reattend.errors import ReattendError
+from reattend.runs.files import replacing
+
+BYTES = 60_000
+_WORDS = (
+    "the", "attention", "of", "a", "token", "is", "mean", "all", "values", "that", "its", "key", "and", "query", "let",
+    "through", "again",
+)  # fmt: skip
+
+
+def write_text(name: str) -> Path:
+    """Writes 60,000 bytes of lines of words, each word the one that a fixed rule lets follow in nine cases of ten.
+
+    Raises:
+        ReattendError: the cache cannot be written.
+    """
+    path = standin_root() / "language" / f"{name}.txt"
+    if path.is_file() and path.stat().st_size == BYTES:
+        return path
+    # A legacy generator, because NumPy keeps its stream the same for ever: the checksum is part of a run's identity.
+    random = np.random.RandomState(zlib.crc32(f"language/{name}".encode()))
+    pieces, size, number = [], 0, 0
+    while size < BYTES:
+        number = (3 * number + 1) % len(_WORDS) if random.rand() < 0.9 else random.randint(len(_WORDS))
+        pieces.append(_WORDS[number] + ("\n" if random.rand() < 0.1 else " "))
+        size += len(pieces[-1])
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as temporary:
+            temporary.write_bytes("".join(pieces).encode()[:BYTES])
+    except OSError as error:
+        raise ReattendError(
+            f"The stand-in of {name} cannot be written to {path.parent}: {error.strerror or error}. "
+            "Set XDG_CACHE_HOME to a folder that can be written."
+        ) from error
+    return path
