@@ -6,13 +6,19 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from reattend.data.images.module import ImageData
     from reattend.data.language.module import TextData
     from reattend.data.lra.module import LRAData
     from reattend.data.time_series import TimeSeriesData
 
-__all__ = ["LRAData", "TextData", "TimeSeriesData"]
+__all__ = ["ImageData", "LRAData", "TextData", "TimeSeriesData"]
 
-_MODULES = {"LRAData": "lra.module", "TextData": "language.module", "TimeSeriesData": "time_series"}
+_MODULES = {
+    "ImageData": "images.module",
+    "LRAData": "lra.module",
+    "TextData": "language.module",
+    "TimeSeriesData": "time_series",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -35,6 +35,7 @@ class SampledData(pl.LightningDataModule):
         origin: where the samples are from.
         shape: what a backbone is built from.
         sizes: samples of each split.
+        repeats: see `TrainSampler`.
 
     Args:
         batch_size: global, over all devices and accumulated micro-batches.
@@ -52,6 +53,7 @@ class SampledData(pl.LightningDataModule):
     origin: str
     shape: dict[str, int]
     sizes: dict[str, int]
+    repeats: int = 1
     train: Samples
     validation: Samples | None
     test: Samples
@@ -78,14 +80,26 @@ class SampledData(pl.LightningDataModule):
             rank=rank,
             world_size=world_size,
             accumulation=self.accumulation,
+            repeats=self.repeats,
         )
-        return _loader(samples, sampler)
+        return self.loader(samples, sampler)
 
     def eval_loader(self, samples: Samples) -> DataLoader[Batch]:
         """Every sample once over all processes, in order, from an `EvalSampler`."""
         rank, world_size = self._rank_and_world_size()
         rows = self.batch_size // self.accumulation
-        return _loader(samples, EvalSampler(len(samples), rows, rank=rank, world_size=world_size))
+        return self.loader(samples, EvalSampler(len(samples), rows, rank=rank, world_size=world_size))
+
+    def loader(self, samples: Samples, sampler: TrainSampler | EvalSampler) -> DataLoader[Batch]:
+        """Loads what the sampler says, in this process."""
+        # A generator of its own, as making an iterator draws a number: else from the stream that dropout uses.
+        return DataLoader(
+            samples,  # type: ignore[arg-type]
+            sampler=sampler,
+            batch_size=None,
+            collate_fn=as_it_is,
+            generator=torch.Generator(),
+        )
 
     def further_tests(self) -> dict[str, DataLoader[Batch]]:
         """Test in other forms than the one that is trained for, such as "test_384" for another size of images."""
@@ -99,16 +113,6 @@ class SampledData(pl.LightningDataModule):
         return rank, world_size
 
 
-def _loader(samples: Samples, sampler: TrainSampler | EvalSampler) -> DataLoader[Batch]:
-    # A generator of its own, because making an iterator draws a number: else from the stream that dropout uses.
-    return DataLoader(
-        samples,  # type: ignore[arg-type]
-        sampler=sampler,
-        batch_size=None,
-        collate_fn=_as_it_is,
-        generator=torch.Generator(),
-    )
-
-
-def _as_it_is(batch: Any) -> Any:
+def as_it_is(batch: Any) -> Any:
+    """A batch that the samples have collated already."""
     return batch

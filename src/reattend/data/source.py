@@ -16,6 +16,7 @@ SOURCES = {
     "reattend.data.TimeSeriesData": "reattend.data.series_source.SeriesSource",
     "reattend.data.LRAData": "reattend.data.lra.source.LRASource",
     "reattend.data.TextData": "reattend.data.language.source.TextSource",
+    "reattend.data.ImageData": "reattend.data.images.source.ImageSource",
 }
 
 

@@ -102,7 +102,8 @@ def test_waits_for_another_process(pairs: Path) -> None:
 STAND_IN = """
 from reattend.data.lra.preparing import stand_in
 from reattend.data.lra.sets import raw_set
-print(stand_in(raw_set("listops", "/absent", standin=True)).checksum)
+from reattend.data.lra.standin import write_stand_in
+print(stand_in(raw_set("listops", "/absent", standin=True), write_stand_in).checksum)
 """
 
 

@@ -19,13 +19,13 @@ from reattend.data.lra.generated import Progress
 from reattend.data.lra.raw import RawSet, reachable
 from reattend.errors import ReattendError
 
-_FOLDER, _ARCHIVE = "cifar-10-batches-py", "cifar-10-python.tar.gz"
+FOLDER, _ARCHIVE = "cifar-10-batches-py", "cifar-10-python.tar.gz"
 _ADDRESS = f"https://www.cs.toronto.edu/~kriz/{_ARCHIVE}"
-_SOURCE = (
+SOURCE = (
     f"Source: {_ADDRESS} (170 MB; unpack it there, or put the archive itself there). With a network the command below "
     "fetches it by torchvision."
 )
-_BATCHES = {"train": [f"data_batch_{number}" for number in range(1, 6)], "test": ["test_batch"]}
+BATCHES = {"train": [f"data_batch_{number}" for number in range(1, 6)], "test": ["test_batch"]}
 # As torchvision.datasets.CIFAR10 has them.
 MD5 = {
     "data_batch_1": "c99cafc152244af753f735de768cd75f",
@@ -60,11 +60,11 @@ class ImageSet(RawSet):
 
     def sources(self) -> dict[str, Path]:
         """The six files."""
-        folder = self.folder / _FOLDER
+        folder = self.folder / FOLDER
         files = {name: folder / name for name in MD5}
         absent = [str(path) for path in files.values() if not path.is_file()]
         if absent:
-            raise self.missing(absent, _SOURCE)
+            raise self.missing(absent, SOURCE)
         return files
 
     def obtain(self, progress: Progress | None = None) -> None:
@@ -82,12 +82,12 @@ class ImageSet(RawSet):
             try:
                 CIFAR10(str(self.folder), download=True)
             except (OSError, RuntimeError) as error:
-                raise ReattendError(f"torchvision could not get CIFAR-10: {error}. {_SOURCE}") from error
+                raise ReattendError(f"torchvision could not get CIFAR-10: {error}. {SOURCE}") from error
 
     def blocks(self, split: str, sources: Mapping[str, Path]) -> Iterator[Block]:
         """Images of a split, row by row from the top left."""
-        names = _BATCHES["test" if split == "test" else "train"]
-        images, labels = zip(*(self._batch(sources[name]) for name in names), strict=True)
+        names = BATCHES["test" if split == "test" else "train"]
+        images, labels = zip(*(read_batch(sources[name], self.complete) for name in names), strict=True)
         tokens, classes = grey(np.concatenate(images)), np.concatenate(labels)
         if split != "test":
             kept = len(classes) - round(_HELD_OUT * len(classes))
@@ -96,20 +96,25 @@ class ImageSet(RawSet):
         self.check_size(split, len(classes))
         yield Block((tokens.reshape(-1),), (np.full(len(classes), _SIDE * _SIDE),), classes)
 
-    def _batch(self, path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """Images (n, 3, 32, 32) and classes (n,) of a file."""
-        content = path.read_bytes()
-        if self.complete and hashlib.md5(content, usedforsecurity=False).hexdigest() != MD5[path.name]:
-            raise ReattendError(f"{path} is damaged: its MD5 is not {MD5[path.name]}. Get it again: {_ADDRESS}")
-        try:
-            batch = _ArraysOnly(io.BytesIO(content), encoding="bytes").load()
-            images = np.asarray(batch[b"data"], np.uint8).reshape(-1, 3, _SIDE, _SIDE)
-            labels = np.asarray(batch[b"labels"], np.int64)
-            if len(labels) != len(images):
-                raise ValueError(f"{len(images)} images and {len(labels)} labels")
-        except (pickle.UnpicklingError, EOFError, KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ReattendError(f"{path} is no batch of CIFAR-10 ({error}). Get it again: {_ADDRESS}") from error
-        return images, labels
+
+def read_batch(path: Path, complete: bool) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Images (n, 3, 32, 32) and classes (n,) of a file of CIFAR-10, which is unpickled without running code.
+
+    Raises:
+        ReattendError: it is damaged, or, where the whole set is wanted, not the file of its name.
+    """
+    content = path.read_bytes()
+    if complete and hashlib.md5(content, usedforsecurity=False).hexdigest() != MD5[path.name]:
+        raise ReattendError(f"{path} is damaged: its MD5 is not {MD5[path.name]}. Get it again: {_ADDRESS}")
+    try:
+        batch = _ArraysOnly(io.BytesIO(content), encoding="bytes").load()
+        images = np.asarray(batch[b"data"], np.uint8).reshape(-1, 3, _SIDE, _SIDE)
+        labels = np.asarray(batch[b"labels"], np.int64)
+        if len(labels) != len(images):
+            raise ValueError(f"{len(images)} images and {len(labels)} labels")
+    except (pickle.UnpicklingError, EOFError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ReattendError(f"{path} is no batch of CIFAR-10 ({error}). Get it again: {_ADDRESS}") from error
+    return images, labels
 
 
 def grey(images: NDArray[np.uint8]) -> NDArray[np.uint8]:

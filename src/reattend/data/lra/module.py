@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader
 from reattend.data.lra.arrays import Prepared, Sequences
 from reattend.data.lra.preparing import opened, stand_in
 from reattend.data.lra.sets import raw_set
+from reattend.data.lra.standin import write_stand_in
 from reattend.data.preparation import hold_out
 from reattend.data.sampled import Batch, SampledData
 from reattend.data.samplers import MicroBatch
@@ -169,7 +170,7 @@ class LRAData(SampledData):
             contour_length=contour_length,
             resolution=resolution,
         )
-        prepared = stand_in(raw) if standin else opened(raw)
+        prepared = stand_in(raw, write_stand_in) if standin else opened(raw)
         self.checksum = prepared.checksum
         self.origin = "stand-in" if standin else "prepared"
         self.shape = raw.shape(max_length)

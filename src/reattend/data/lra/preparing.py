@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
-from reattend.data.lra.arrays import MANIFEST, Block, Prepared, damaged, digest, open_prepared, write_prepared
+from reattend.data.lra.arrays import MANIFEST, Block, Prepared, damaged, open_prepared, write_prepared
 from reattend.data.lra.generated import Progress
-from reattend.data.lra.raw import RawSet
-from reattend.data.lra.standin import write_stand_in
+from reattend.data.lra.raw import RawFiles
 from reattend.errors import ReattendError
 from reattend.runs.lease import Lease, RunClaimed
 
 _PAUSE = 0.2  # seconds between looks at another process
 
 Say = Callable[[str], None]
+R = TypeVar("R", bound=RawFiles)
 
 
-def opened(raw: RawSet) -> Prepared:
+def opened(raw: RawFiles) -> Prepared:
     """The prepared arrays of a set.
 
     Raises:
@@ -27,12 +26,12 @@ def opened(raw: RawSet) -> Prepared:
     """
     if not (raw.prepared / MANIFEST).is_file():
         raw.sources()
-        raise ReattendError(f"The files of lra/{raw.name} are in {raw.folder}, but not prepared yet: {raw.command}")
+        raise ReattendError(f"The files of {raw.label} are in {raw.folder}, but not prepared yet: {raw.command}")
     return open_prepared(raw.prepared, f"prepare the data again: {raw.command}")
 
 
-def stand_in(raw: RawSet) -> Prepared:
-    """The prepared arrays of a stand-in, made if they are not there.
+def stand_in(raw: R, write: Callable[[R], None]) -> Prepared:
+    """The prepared arrays of a stand-in, made if they are not there; `write` writes its raw files.
 
     Raises:
         ReattendError: they cannot be written.
@@ -42,12 +41,12 @@ def stand_in(raw: RawSet) -> Prepared:
     except ReattendError:
         with _alone(raw, _mute):
             if _whole(raw, _mute) is None:
-                write_stand_in(raw)
+                write(raw)
                 _convert(raw, _no_progress)
         return open_prepared(raw.prepared, "")
 
 
-def prepare(raw: RawSet, say: Say, progress: Progress) -> Prepared:
+def prepare(raw: RawFiles, say: Say, progress: Progress) -> Prepared:
     """Gets the raw files as far as possible, checks them and makes the arrays; verifies those that are there already.
 
     Raises:
@@ -56,7 +55,7 @@ def prepare(raw: RawSet, say: Say, progress: Progress) -> Prepared:
     with _alone(raw, say):
         prepared = _whole(raw, say)
         if prepared is not None:
-            say(f"lra/{raw.name}: prepared already and whole, {raw.prepared}")
+            say(f"{raw.label}: prepared already and whole, {raw.prepared}")
             return prepared
         try:
             raw.sources()
@@ -64,11 +63,11 @@ def prepare(raw: RawSet, say: Say, progress: Progress) -> Prepared:
             raw.obtain(progress)
         prepared = _convert(raw, progress)
         told = ", ".join(f"{split} {size:,}" for split, size in prepared.sizes.items())
-        say(f"lra/{raw.name}: prepared, {told}, {raw.prepared}")
+        say(f"{raw.label}: prepared, {told}, {raw.prepared}")
         return prepared
 
 
-def _whole(raw: RawSet, say: Say) -> Prepared | None:
+def _whole(raw: RawFiles, say: Say) -> Prepared | None:
     """What was prepared before, if it is not damaged and its raw files have not changed since."""
     if not (raw.prepared / MANIFEST).is_file():
         return None
@@ -84,16 +83,16 @@ def _whole(raw: RawSet, say: Say) -> Prepared | None:
         sources = raw.sources()
     except ReattendError:
         return prepared  # a person may delete the raw files when they are not needed any more
-    changed = [name for name, facts in _describe(sources).items() if prepared.manifest["sources"].get(name) != facts]
+    changed = [name for name, facts in raw.describe(sources).items() if prepared.manifest["sources"].get(name) != facts]
     if changed:
-        say(f"{', '.join(changed)} of lra/{raw.name} changed since it was prepared: it is made again")
+        say(f"{', '.join(changed)} of {raw.label} changed since it was prepared: it is made again")
         return None
     return prepared
 
 
-def _convert(raw: RawSet, progress: Progress) -> Prepared:
+def _convert(raw: RawFiles, progress: Progress) -> Prepared:
     sources = raw.sources()
-    total, done = sum(raw.full_sizes.values()), 0
+    total, done = sum(raw.samples.values()), 0
 
     def counted(blocks: Iterable[Block]) -> Iterator[Block]:
         nonlocal done
@@ -102,16 +101,11 @@ def _convert(raw: RawSet, progress: Progress) -> Prepared:
             done += len(block.labels)
             progress(done, total)
 
-    facts = {"set": raw.name, "reading": raw.reading}
-    splits = {split: counted(raw.blocks(split, sources)) for split in raw.full_sizes}
-    return write_prepared(raw.prepared, facts, _describe(sources), splits)
+    splits = {split: counted(raw.blocks(split, sources)) for split in raw.samples}
+    return write_prepared(raw.prepared, raw.facts(sources), raw.describe(sources), splits)
 
 
-def _describe(sources: dict[str, Path]) -> dict[str, Any]:
-    return {name: digest(path) for name, path in sources.items()}
-
-
-def _alone(raw: RawSet, say: Say) -> Lease:
+def _alone(raw: RawFiles, say: Say) -> Lease:
     """A claim on the set, waited for while another process works on it."""
     told = False
     while True:
@@ -119,7 +113,7 @@ def _alone(raw: RawSet, say: Say) -> Lease:
             return Lease.claim(raw.folder / "prepared" / ".claim")
         except RunClaimed:
             if not told:
-                say(f"Another process prepares lra/{raw.name}: waiting for it.")
+                say(f"Another process prepares {raw.label}: waiting for it.")
                 told = True
             time.sleep(_PAUSE)
 

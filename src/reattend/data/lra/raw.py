@@ -10,10 +10,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from reattend.data.lra.arrays import Block
+from reattend.data.lra.arrays import Block, digest
 from reattend.data.lra.generated import Progress
 from reattend.errors import ReattendError
 
@@ -24,30 +24,41 @@ _PATIENCE = 1.5  # seconds
 
 
 @dataclass(frozen=True)
-class RawSet(ABC):
-    """The raw files of one task in one folder, and how they are read.
+class RawFiles(ABC):
+    """The raw files of a data set in one folder, and how they become prepared arrays.
 
     Attributes:
-        folder: where they are, `<data.root>/lra/<name>`.
+        folder: where they are.
         complete: whether the files have to be those of the whole set; False for a stand-in.
-        name: of the set.
-        num_outputs, vocabulary, num_documents: classes, token ids with padding, documents of a sample.
-        full_sizes: samples of each split of the whole set; a set without validation selects on test.
     """
 
     folder: Path
     complete: bool
 
-    name: ClassVar[str]
-    num_outputs: ClassVar[int]
-    vocabulary: ClassVar[int]
-    num_documents: ClassVar[int] = 1
-    full_sizes: ClassVar[Mapping[str, int]]
+    @property
+    @abstractmethod
+    def label(self) -> str:
+        """What the set is called in messages, such as "lra/text"."""
+
+    @property
+    @abstractmethod
+    def task(self) -> str:
+        """A task that learns from the set, for commands."""
+
+    @property
+    @abstractmethod
+    def root(self) -> Path:
+        """The folder of all data that `folder` is in."""
 
     @property
     @abstractmethod
     def reading(self) -> str:
         """Name of what is prepared, where a set can be read in several ways."""
+
+    @property
+    @abstractmethod
+    def samples(self) -> Mapping[str, int]:
+        """Samples of each split, as far as they are known before the files are read."""
 
     @abstractmethod
     def sources(self) -> dict[str, Path]:
@@ -69,14 +80,13 @@ class RawSet(ABC):
         """Generates or fetches the raw files if this machine can; else does nothing."""
         return
 
-    def shape(self, max_length: int) -> dict[str, int]:
-        """What a backbone is built from."""
-        return {
-            "vocabulary": self.vocabulary,
-            "num_documents": self.num_documents,
-            "max_length": max_length,
-            "num_outputs": self.num_outputs,
-        }
+    def describe(self, sources: Mapping[str, Path]) -> dict[str, Any]:
+        """What the manifest says of the raw files; files of which it says something else have changed."""
+        return {name: digest(path) for name, path in sources.items()}
+
+    def facts(self, sources: Mapping[str, Path]) -> dict[str, Any]:
+        """What the manifest says besides, with `set` and `reading`, which are part of the checksum."""
+        return {"set": self.label.rpartition("/")[2], "reading": self.reading}
 
     @property
     def prepared(self) -> Path:
@@ -86,10 +96,9 @@ class RawSet(ABC):
     @property
     def command(self) -> str:
         """What prepares the set."""
-        root = self.folder.parents[1]
         usual = Path(os.environ.get("REATTEND_DATA") or "data").expanduser().absolute()
-        place = "" if root == usual else f" data.root={root}"
-        return f"python scripts/prepare_data.py task=lra/{self.name}{place}"
+        place = "" if self.root == usual else f" data.root={self.root}"
+        return f"python scripts/prepare_data.py task={self.task}{place}"
 
     def missing(self, wanted: Iterable[str], source: str) -> ReattendError:
         """What is said when raw files are not there.
@@ -100,9 +109,55 @@ class RawSet(ABC):
         """
         lines = "\n".join(f"  {line}" for line in wanted)
         return ReattendError(
-            f"The data of lra/{self.name} is not on this machine.\nWanted:\n{lines}\n{source}\n"
+            f"The data of {self.label} is not on this machine.\nWanted:\n{lines}\n{source}\n"
             f"Then: {self.command}\nMeanwhile the same task runs on a small generated stand-in: add data=standin."
         )
+
+
+@dataclass(frozen=True)
+class RawSet(RawFiles):
+    """The raw files of one task, `<data.root>/lra/<name>`.
+
+    Attributes:
+        name: of the set.
+        num_outputs, vocabulary, num_documents: classes, token ids with padding, documents of a sample.
+        full_sizes: samples of each split of the whole set; a set without validation selects on test.
+    """
+
+    name: ClassVar[str]
+    num_outputs: ClassVar[int]
+    vocabulary: ClassVar[int]
+    num_documents: ClassVar[int] = 1
+    full_sizes: ClassVar[Mapping[str, int]]
+
+    @property
+    def label(self) -> str:
+        """As its task is called."""
+        return f"lra/{self.name}"
+
+    @property
+    def task(self) -> str:
+        """Its own."""
+        return self.label
+
+    @property
+    def root(self) -> Path:
+        """Above the folder of all five sets."""
+        return self.folder.parents[1]
+
+    @property
+    def samples(self) -> Mapping[str, int]:
+        """Of the whole set."""
+        return self.full_sizes
+
+    def shape(self, max_length: int) -> dict[str, int]:
+        """What a backbone is built from."""
+        return {
+            "vocabulary": self.vocabulary,
+            "num_documents": self.num_documents,
+            "max_length": max_length,
+            "num_outputs": self.num_outputs,
+        }
 
     def check_size(self, split: str, found: int) -> None:
         """Refuses a split that is not whole.
@@ -112,7 +167,7 @@ class RawSet(ABC):
         """
         if self.complete and found != self.full_sizes[split]:
             raise ReattendError(
-                f"{self.folder}: {split} of lra/{self.name} has {found:,} samples in place of "
+                f"{self.folder}: {split} of {self.label} has {found:,} samples in place of "
                 f"{self.full_sizes[split]:,}: the raw files are not whole. Get them again, then: {self.command}"
             )
 

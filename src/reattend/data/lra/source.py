@@ -11,6 +11,7 @@ from reattend.data.lra.arrays import Prepared
 from reattend.data.lra.preparing import opened, prepare, stand_in
 from reattend.data.lra.raw import RawSet
 from reattend.data.lra.sets import raw_set
+from reattend.data.lra.standin import write_stand_in
 from reattend.data.source import DataFacts, DataSource
 
 _OF_LOADING = ("max_length", "text_bytes", "black_pixels", "last_test_batch", "pad_to")  # of `LRAData`, not of a set
@@ -64,12 +65,12 @@ class LRASource(DataSource):
     def prepare(self, say: Callable[[str], None], progress: Callable[[int, int], None]) -> None:
         """Makes the prepared arrays, or verifies them."""
         if self.standin:
-            say(f"lra/{self.raw.name}: stand-in, {stand_in(self.raw).folder}")
+            say(f"lra/{self.raw.name}: stand-in, {self._open().folder}")
         else:
             prepare(self.raw, say, progress)
 
     def _open(self) -> Prepared:
-        return stand_in(self.raw) if self.standin else opened(self.raw)
+        return stand_in(self.raw, write_stand_in) if self.standin else opened(self.raw)
 
     def _used(self, sizes: dict[str, int]) -> dict[str, int]:
         if self.selects_on_test:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from reattend.data.lra.by_rule import ListOpsSet, PathfinderSet
 from reattend.data.lra.generated import writing
-from reattend.data.lra.image import MD5
+from reattend.data.lra.image import FOLDER, MD5
 from reattend.data.lra.listops import FILES as LISTOPS_FILES
 from reattend.data.lra.listops import HEADER
 from reattend.data.lra.pathfinder_archive import FOLDERS
@@ -112,7 +112,12 @@ def _write_retrieval(raw: RawSet, random: np.random.RandomState) -> None:
 
 
 def _write_image(raw: RawSet, random: np.random.RandomState) -> None:
-    folder = raw.folder / "cifar-10-batches-py"
+    write_cifar(raw.folder, random)
+
+
+def write_cifar(parent: Path, random: np.random.RandomState) -> None:
+    """Writes the six files of CIFAR-10 with 128 images each, of which class k is all grey of level 25 k + 12."""
+    folder = parent / FOLDER
     folder.mkdir(exist_ok=True)
     for name in MD5:
         labels = random.randint(0, 10, 128)
