@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -106,6 +106,11 @@ class ARDecoder(nn.Module):
         nn.init.normal_(self.head.weight, std=0.02)
         if tied:
             self.head.weight = self.tokens.weight
+
+    @staticmethod
+    def place(**options: Any) -> dict[str, Any]:
+        """What is known of the mixers' place without the data: they are causal."""
+        return {"causal": True}
 
     def example(self) -> dict[str, Tensor]:
         """Inputs of one sample, all token 0, to count what the model costs."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import torch
 from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
@@ -121,6 +121,12 @@ class VisionTransformer(timm_vit.VisionTransformer):
             "first_conv": "patch_embed.proj",
             "classifier": "head",
         }
+
+    @staticmethod
+    def place(pooling: Pooling = "class_token", **options: Any) -> dict[str, Any]:
+        """What is known of the mixers' place without the images: a square grid behind a class token, if any."""
+        prefix = int(pooling == "class_token")
+        return {"grid": (8, 8), "prefix_tokens": prefix, "max_length": 64 + prefix}
 
     def example(self) -> dict[str, Tensor]:
         """Inputs of one sample, all zero, to count what the model costs."""

@@ -173,7 +173,8 @@ def _trial_problems(attention: AttentionConfig, spec: MixerSpec) -> list[str]:
     factory = attention_factory(attention, [])
     if factory is None:
         return []
-    found = trial_problems(factory, replace(spec, max_length=TRIAL_LENGTH))
+    places = TRIAL_LENGTH + (spec.prefix_tokens if spec.grid else 0)
+    found = trial_problems(factory, replace(spec, max_length=places))
     return [f"attention={attention.name}: {problem}" for problem in found]
 
 
@@ -201,7 +202,10 @@ def _works(name: str, spec: MixerSpec, tree: Mapping[str, Any]) -> bool:
 
 
 def _backbone_spec(backbone: BackboneConfig, problems: list[str]) -> MixerSpec | None:
-    """Where the backbone puts its mixers, as far as its options say; the sequence's length is the data's to know."""
+    """Where the backbone puts its mixers, as far as its options say; the sequence's length is the data's to know.
+
+    A backbone whose mixers are causal or work on a grid says so by `place(**options)`, in fields of `MixerSpec`.
+    """
     from reattend.attention import MixerSpec
 
     target = _tell(locate_callable, backbone.target, "backbone.target", problems)
@@ -214,7 +218,8 @@ def _backbone_spec(backbone: BackboneConfig, problems: list[str]) -> MixerSpec |
         convert(options.get(name), Dimension | None, f"backbone.options.{name}", problems)
     if len(problems) > before or None in sizes.values():
         return None
-    return MixerSpec(dim=options["dim"], num_heads=options["num_heads"], max_length=1, num_layers=options["depth"])
+    place = {"max_length": 1} | (target.place(**options) if hasattr(target, "place") else {})
+    return MixerSpec(dim=options["dim"], num_heads=options["num_heads"], num_layers=options["depth"], **place)
 
 
 def _tell(find: Any, target: str, path: str, problems: list[str]) -> Any:
