@@ -122,3 +122,23 @@ def test_positions_and_class_token_do_not_decay() -> None:
     assert any(parameter is model.pos_embed for parameter in spared["params"])
     assert any(parameter is model.cls_token for parameter in spared["params"])
     assert any(parameter is model.head.weight for parameter in decayed["params"])
+
+
+def test_the_inverse_square_root_is_that_of_the_transformer() -> None:
+    """lr(n) is proportional to min(n^-1/2, n w^-3/2)."""
+    recipe = dataclasses.replace(cosine(), schedule="inverse_sqrt", warmup_steps=40, warmup_lr=0.0)
+    parameter = nn.Parameter(torch.zeros(2, 2))
+    optimizer = torch.optim.AdamW([parameter], lr=1e-3)
+    schedule = make_schedule(optimizer, recipe, steps=200)
+    for step in range(200):
+        expected = 1e-3 * 40**0.5 * min(max(step, 1e-9) ** -0.5, step * 40**-1.5)
+        assert optimizer.param_groups[0]["lr"] == pytest.approx(expected)
+        optimizer.step()
+        schedule.step()
+
+
+def test_decay_of_linear_weights_alone_leaves_tables_alone() -> None:
+    model = nn.ModuleList([nn.Embedding(5, 4), nn.Linear(4, 3), nn.LayerNorm(3)])
+    decayed, spared = make_optimizer(model, OptimizerConfig("adamw", 0.1, 0.5, decays="linear")).param_groups
+    assert [id(parameter) for parameter in decayed["params"]] == [id(model[1].weight)]
+    assert len(spared["params"]) == 4
