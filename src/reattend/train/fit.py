@@ -131,5 +131,7 @@ def _quieten_lightning() -> None:
     warnings.filterwarnings("ignore", message=".*GPU available but not used.*")
     # The sampler resumes; Lightning looks for that in the loader.
     warnings.filterwarnings("ignore", message=".*your dataloader is not resumable.*")
+    # Those of the averaged weights.
+    warnings.filterwarnings("ignore", message=r".*module\(s\) in eval mode.*")
     # Of Lightning and torch among themselves.
     warnings.filterwarnings("ignore", message=".*LeafSpec.*is deprecated.*")
