@@ -67,6 +67,10 @@ class ImageSet(RawSet):
             raise self.missing(absent, _SOURCE)
         return files
 
+    def obtainable(self) -> bool:
+        """If the archive is there, or its host answers."""
+        return (self.folder / _ARCHIVE).is_file() or reachable(_ADDRESS)
+
     def obtain(self, progress: Progress | None = None) -> None:
         """Unpacks the archive if it is there, else lets torchvision fetch it."""
         archive = self.folder / _ARCHIVE
@@ -76,7 +80,7 @@ class ImageSet(RawSet):
                     packed.extractall(self.folder, filter="data")
             except (tarfile.TarError, EOFError, OSError) as error:
                 raise ReattendError(f"{archive} cannot be unpacked: {error}. Get it again: {_ADDRESS}") from error
-        elif reachable(_ADDRESS):
+        else:
             from torchvision.datasets import CIFAR10
 
             try:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 import threading
 import urllib.request
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import ClassVar
 from urllib.parse import urlsplit
 
+from reattend.config.overrides import override_text
 from reattend.data.lra.arrays import Block
 from reattend.data.lra.generated import Progress
 from reattend.errors import ReattendError
@@ -21,6 +23,7 @@ SPLITS = ("train", "validation", "test")
 STORED_BYTES = 4096  # of each document, in the prepared arrays
 RELEASE = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
 _PATIENCE = 1.5  # seconds
+_OF_ALL = ("folder", "complete")  # fields that are no options
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class RawSet(ABC):
         name: of the set.
         num_outputs, vocabulary, num_documents: classes, token ids with padding, documents of a sample.
         full_sizes: samples of each split of the whole set; a set without validation selects on test.
+        switches: options that follow the fidelity, and so have no usual value.
     """
 
     folder: Path
@@ -43,6 +47,7 @@ class RawSet(ABC):
     vocabulary: ClassVar[int]
     num_documents: ClassVar[int] = 1
     full_sizes: ClassVar[Mapping[str, int]]
+    switches: ClassVar[tuple[str, ...]] = ()
 
     @property
     @abstractmethod
@@ -65,9 +70,17 @@ class RawSet(ABC):
             ReattendError: a file is damaged or malformed.
         """
 
+    def obtainable(self) -> bool:
+        """Whether this machine can generate or fetch the raw files."""
+        return False
+
     def obtain(self, progress: Progress | None = None) -> None:
-        """Generates or fetches the raw files if this machine can; else does nothing."""
-        return
+        """Generates or fetches the raw files; only if they are `obtainable`."""
+        raise NotImplementedError
+
+    def unfit(self) -> list[str]:
+        """Names of raw files that were generated here and are not any more as they were made."""
+        return []
 
     def shape(self, max_length: int) -> dict[str, int]:
         """What a backbone is built from."""
@@ -85,11 +98,21 @@ class RawSet(ABC):
 
     @property
     def command(self) -> str:
-        """What prepares the set."""
-        root = self.folder.parents[1]
+        """What prepares the set in this reading, in this folder."""
+        words = [f"task=lra/{self.name}"]
+        for option in fields(self):
+            value = getattr(self, option.name)
+            if option.name not in _OF_ALL and (value != option.default or option.name in self.switches):
+                words.append(override_text(f"task.data_options.{option.name}", value))
         usual = Path(os.environ.get("REATTEND_DATA") or "data").expanduser().absolute()
-        place = "" if root == usual else f" data.root={root}"
-        return f"python scripts/prepare_data.py task=lra/{self.name}{place}"
+        if self.root != usual:
+            words.append(override_text("data.root", self.root))
+        return " ".join(["python scripts/prepare_data.py", *map(shlex.quote, words)])
+
+    @property
+    def root(self) -> Path:
+        """Folder of all data."""
+        return self.folder.parents[1]
 
     def missing(self, wanted: Iterable[str], source: str) -> ReattendError:
         """What is said when raw files are not there.

@@ -45,13 +45,16 @@ class RetrievalSet(RawSet):
         """The three files, in the folder, in `tsv_data` below it, or where the release unpacks to beside it."""
         release = self.folder.parent / "lra_release"
         places = [self.folder, self.folder / "tsv_data", release / "tsv_data", release / "lra_release" / "tsv_data"]
+        incomplete: list[Path] = []
         for place in places:
             files = {split: place / name for split, name in FILES.items()}
             absent = [path for path in files.values() if not path.is_file()]
             if not absent:
                 return files
             if len(absent) < len(files):
-                raise self.missing([str(path) for path in absent], f"The others are there. {_SOURCE}")
+                incomplete = incomplete or absent
+        if incomplete:
+            raise self.missing(map(str, incomplete), f"The others are there. {_SOURCE}")
         raise self.missing([str(self.folder / name) for name in FILES.values()], _SOURCE)
 
     def blocks(self, split: str, sources: Mapping[str, Path]) -> Iterator[Block]:
