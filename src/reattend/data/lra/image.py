@@ -54,6 +54,11 @@ class ImageSet(RawSet):
     full_sizes: ClassVar[Mapping[str, int]] = {"train": 45_000, "validation": 5_000, "test": 10_000}
 
     @property
+    def pixels(self) -> int:
+        """Of an image."""
+        return _SIDE * _SIDE
+
+    @property
     def reading(self) -> str:
         """One reading."""
         return "grey"
@@ -98,7 +103,7 @@ class ImageSet(RawSet):
             part = slice(kept) if split == "train" else slice(kept, None)
             tokens, classes = tokens[part], classes[part]
         self.check_size(split, len(classes))
-        yield Block((tokens.reshape(-1),), (np.full(len(classes), _SIDE * _SIDE),), classes)
+        yield Block((tokens.reshape(-1),), (np.full(len(classes), self.pixels),), classes)
 
     def _batch(self, path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         """Images (n, 3, 32, 32) and classes (n,) of a file."""

@@ -37,6 +37,7 @@ class RawSet(ABC):
         num_outputs, vocabulary, num_documents: classes, token ids with padding, documents of a sample.
         full_sizes: samples of each split of the whole set; a set without validation selects on test.
         switches: options that follow the fidelity, and so have no usual value.
+        most_tokens: what is stored of a document at most; None where all is.
     """
 
     folder: Path
@@ -48,6 +49,25 @@ class RawSet(ABC):
     num_documents: ClassVar[int] = 1
     full_sizes: ClassVar[Mapping[str, int]]
     switches: ClassVar[tuple[str, ...]] = ()
+    most_tokens: ClassVar[int | None] = None
+
+    @property
+    def pixels(self) -> int | None:
+        """Tokens that every sample has, where samples are pictures."""
+        return None
+
+    def option_problems(self) -> list[str]:
+        """Options that are right each by itself and wrong together."""
+        return []
+
+    def length_problems(self, max_length: int, *, whole: bool = False) -> list[str]:
+        """Why samples cannot be read to `max_length` tokens; with `whole` also where rows of pictures would be lost."""
+        told = f"task.data_options.max_length: {max_length:,} tokens of lra/{self.name}"
+        if self.most_tokens is not None and max_length > self.most_tokens:
+            return [f"{told}, of whose documents {self.most_tokens:,} bytes are stored: at most {self.most_tokens}"]
+        if whole and self.pixels is not None and max_length < self.pixels:
+            return [f"{told}, whose pictures have {self.pixels:,} pixels: at least {self.pixels}, or scale=quick"]
+        return []
 
     @property
     @abstractmethod

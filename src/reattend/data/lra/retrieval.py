@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from reattend.data.lra.arrays import Block
 from reattend.data.lra.documents import SAMPLES_PER_BLOCK, VOCABULARY, byte_block
-from reattend.data.lra.raw import RELEASE, RawSet
+from reattend.data.lra.raw import RELEASE, STORED_BYTES, RawSet
 from reattend.errors import ReattendError
 
 FILES = {
@@ -33,6 +33,7 @@ class RetrievalSet(RawSet):
     name: ClassVar[str] = "retrieval"
     num_outputs: ClassVar[int] = 2
     vocabulary: ClassVar[int] = VOCABULARY
+    most_tokens: ClassVar[int | None] = STORED_BYTES
     num_documents: ClassVar[int] = 2
     full_sizes: ClassVar[Mapping[str, int]] = {"train": 147_086, "validation": 18_090, "test": 17_437}
 

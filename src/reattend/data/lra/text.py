@@ -11,7 +11,7 @@ from typing import ClassVar
 from reattend.data.lra.arrays import Block
 from reattend.data.lra.documents import SAMPLES_PER_BLOCK, VOCABULARY, byte_block
 from reattend.data.lra.generated import Progress
-from reattend.data.lra.raw import RawSet, reachable
+from reattend.data.lra.raw import STORED_BYTES, RawSet, reachable
 from reattend.errors import ReattendError
 from reattend.runs.files import replacing
 
@@ -35,6 +35,7 @@ class TextSet(RawSet):
     name: ClassVar[str] = "text"
     num_outputs: ClassVar[int] = 2
     vocabulary: ClassVar[int] = VOCABULARY
+    most_tokens: ClassVar[int | None] = STORED_BYTES
     full_sizes: ClassVar[Mapping[str, int]] = {"train": 25_000, "test": 25_000}
 
     @property
