@@ -33,11 +33,17 @@ def test_interpolation_is_that_of_the_followed_code(length: int, seed: int) -> N
     np.testing.assert_array_equal(series, before)
 
 
-def test_a_channel_without_values_is_named() -> None:
-    whole, empty = np.ones((3, 4)), np.ones((3, 4))
-    empty[1] = np.nan
-    with pytest.raises(ReattendError, match=r"Toy_TRAIN\.ts, line 11: channel 2 of case 2 has no value"):
-        interpolate_missing(file_of(whole, empty))
+def test_a_channel_without_values_is_its_mean_over_training() -> None:
+    whole, empty = np.arange(12.0).reshape(3, 4), np.arange(12.0).reshape(3, 4)
+    empty[1], whole[2], empty[2] = np.nan, np.nan, np.nan
+    series = interpolate_missing(file_of(whole, empty))
+    standardise = Standardiser.fit(series)
+    alone = Standardiser.fit([whole[:2]])
+    np.testing.assert_array_equal(standardise(series[0])[1], alone(whole[:2])[1])
+    np.testing.assert_array_equal(standardise(series[1])[1], np.zeros(4))
+    # The last channel has no value in training: nothing is known of it on test either.
+    np.testing.assert_array_equal(standardise(np.full((3, 4), 5.0))[2], np.zeros(4))
+    assert np.isfinite(pad(series, 6, standardise)[0]).all()
 
 
 def test_statistics_are_those_of_pandas_over_all_steps() -> None:

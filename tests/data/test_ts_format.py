@@ -43,6 +43,14 @@ def test_lax_about_blanks_case_comments_and_line_ends(tmp_path: Path) -> None:
     assert file.lines == [11, 13]
 
 
+@pytest.mark.parametrize("tag", ["@dimension", "@dimensions"])
+def test_both_spellings_of_dimensions(tmp_path: Path, tag: str) -> None:
+    file = read(tmp_path, HEADER.replace("@dimensions", tag) + "1,2:3,4:a\n")
+    assert file.series[0].shape == (2, 2)
+    with pytest.raises(MalformedFileError, match="expected 2 channels"):
+        read(tmp_path, HEADER.replace("@dimensions", tag) + "1,2:a\n")
+
+
 def test_missing_values_are_nan(tmp_path: Path) -> None:
     file = read(tmp_path, HEADER + "1,?,NaN:nan,-2,?:a\n")
     np.testing.assert_array_equal(file.series[0], [[1, np.nan, np.nan], [np.nan, -2, np.nan]])

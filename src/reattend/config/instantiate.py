@@ -98,6 +98,8 @@ def build_problems(groups: Mapping[str, Any], tree: Mapping[str, Any]) -> list[s
             if metrics and task.metric not in metrics:
                 told = f"{task.target} has no metric '{task.metric}'.{suggestion(task.metric, metrics, 'It has')}"
                 problems.append(f"task.metric: {told}")
+            if key == "task.data_target" and found is not UNREADABLE:
+                bind_signature(found, task.data_options, "task.data_options", problems, complete=False)
     spec = _backbone_spec(backbone, problems) if isinstance(backbone, BackboneConfig) else None
     if isinstance(attention, AttentionConfig):
         if spec is not None:

@@ -30,6 +30,7 @@ _FLAGS_WITH_VALUE = {
     "-i",
 }
 _NAMED_BY_A_CLASS = {("attention", "options"), ("task", "data_options")}
+_BARE = re.compile(r"[\w/.+@%\-]+", re.ASCII)  # what Hydra's grammar takes without quotation marks
 _ASSIGNMENT = re.compile(r"(?P<key>[A-Za-z_][\w.\-]*)=")
 
 
@@ -45,6 +46,18 @@ def normalise_overrides(overrides: Sequence[str]) -> list[str]:
         match = _ASSIGNMENT.match(override)
         marked.append(f"++{override}" if match and _is_optional(match["key"].split(".")) else override)
     return marked
+
+
+def override_text(key: str, value: Any) -> str:
+    """The override `key=value` as Hydra reads it; for a shell it is quoted besides."""
+    if isinstance(value, list | tuple):
+        return f"{key}=[{','.join(map(str, value))}]"
+    text = str(value)
+    if not _BARE.fullmatch(text):
+        # Hydra reads a backslash as itself, but for those right before a quotation mark.
+        escaped = re.sub(r'(\\*)("|$)', lambda found: found[1] * 2 + ('\\"' if found[2] else ""), text)
+        text = f'"{escaped}"'
+    return f"{key}={text}"
 
 
 def _is_optional(path: list[str]) -> bool:

@@ -17,24 +17,19 @@ def interpolate_missing(file: TimeSeriesFile) -> list[Series]:
     """Series of `file` with every NaN replaced: linearly between its neighbours, at the ends by the nearest value.
 
     As pandas' `interpolate(method="linear", limit_direction="both")`, which gzerveas/mvts_transformer applies to each
-    series before it normalises. Series without a NaN are those of `file`, not copies.
-
-    Raises:
-        ReattendError: a channel of a series has no value at all.
+    series before it normalises. Like that, it leaves a channel without any value as it is; see `Standardiser`. Series
+    without a NaN are those of `file`, not copies.
     """
-    return [_interpolated(file, case) if np.isnan(series).any() else series for case, series in enumerate(file.series)]
+    return [_interpolated(series) if np.isnan(series).any() else series for series in file.series]
 
 
-def _interpolated(file: TimeSeriesFile, case: int) -> Series:
-    series = file.series[case].copy()
+def _interpolated(series: Series) -> Series:
+    series = series.copy()
     steps = np.arange(series.shape[1])
-    for channel, values in enumerate(series):
+    for values in series:
         known = ~np.isnan(values)
         if not known.any():
-            raise ReattendError(
-                f"{file.path}, line {file.lines[case]}: channel {channel + 1} of case {case + 1} has no value, "
-                "so nothing can be interpolated. Remove the case or fill the channel."
-            )
+            continue
         values[~known] = np.interp(steps[~known], steps[known], values[known])
     return series
 
@@ -45,6 +40,9 @@ class Standardiser:
 
     std is the sample standard deviation (ddof=1), as in gzerveas/mvts_transformer; its 2e-16 in the denominator is left
     out. A channel that is constant over the training series has nothing to divide by and is centred only.
+
+    A series' channel without any value is taken to be the channel's mean over training, 0 when standardised (assumed:
+    the followed code would go on with NaN). A channel without any value in training is 0 in all series.
     """
 
     mean: Series
@@ -56,7 +54,11 @@ class Standardiser:
         mean, std = np.empty(len(series[0])), np.ones(len(series[0]))
         for channel in range(len(mean)):
             # One channel at a time, or wide sets are in memory twice.
-            steps = np.concatenate([case[channel] for case in series])
+            known = [case[channel] for case in series if not np.isnan(case[channel]).any()]
+            if not known:
+                mean[channel] = np.nan
+                continue
+            steps = np.concatenate(known)
             # The floating-point mean of equal values is not always that value, nor their spread then zero.
             constant = steps.min() == steps.max()
             mean[channel] = steps[0] if constant else steps.mean()
@@ -66,6 +68,7 @@ class Standardiser:
     def __call__(self, series: Series) -> Series:
         """Standardised copy of `series` (channels, length)."""
         standardised: Series = (series - self.mean[:, None]) / self.std[:, None]
+        standardised[np.isnan(standardised)] = 0.0
         return standardised
 
 

@@ -28,19 +28,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         tasks, overrides = _tasks(given)
         configs = [read(compose([f"task={task}", *overrides])) for task in tasks]
+        # Without a dataset: whatever set a person names.
+        sources = {config.task.name: source_of(config) for config in configs if config.task.dataset is not None}
     except ReattendError as error:
         print(error, file=sys.stderr)
         return 2
     failed = []
-    for config in configs:
-        if config.task.dataset is None:  # whatever set a person names
-            continue
+    for name, source in sources.items():
         try:
-            with _bar(config.task.name) as progress:
-                source_of(config).prepare(_say, progress)
+            with _bar(name) as progress:
+                source.prepare(_say, progress)
         except ReattendError as error:
             print(f"{error}\n", file=sys.stderr)
-            failed.append(config.task.name)
+            failed.append(name)
     if failed:
         print(f"Not prepared: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0

@@ -83,8 +83,8 @@ class TimeSeriesData(SampledData):
 
     Raises:
         ReattendError: `batch_size` does not divide, files are missing or malformed, the two files do not belong
-            together or are the same, they are not those of the archive, a channel has no values, a test class does not
-            occur in training, or training has one class only.
+            together or are the same, they are not those of the archive, a test class does not occur in training, or
+            training has one class only.
     """
 
     def __init__(

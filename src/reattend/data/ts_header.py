@@ -145,6 +145,7 @@ _READERS: dict[str, Callable[[Header, Sequence[str], Location], None]] = {
     "@missing": _missing,
     "@univariate": _univariate,
     "@dimensions": _dimensions,
+    "@dimension": _dimensions,  # public files have either
     "@equallength": _equal_length,
     "@serieslength": _series_length,
     "@classlabel": _class_labels,

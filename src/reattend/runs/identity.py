@@ -154,6 +154,7 @@ AS_BEFORE: dict[str, Any] = {
     "recipe.augmentation.label_smoothing": 0.0,
     "recipe.optimizer.decays": "matrices",
     "task.data_options": {},
+    "task.data_options.resolution": 32,
 }
 
 

@@ -19,7 +19,7 @@ from reattend.config.revisions import own_code, revisions
 from reattend.config.schema import RunConfig
 from reattend.data.sampled import SampledData
 from reattend.data.samplers import MicroBatch, rows_per_micro_batch
-from reattend.data.source import source_class
+from reattend.data.source import source_of
 from reattend.efficiency.flops import count_flops
 from reattend.errors import ReattendError, RunInterruptedError
 from reattend.runs.environment import commit_label, write_environment
@@ -76,7 +76,7 @@ def build_data(config: RunConfig) -> SampledData:
     """The run's data, read and prepared."""
     data = build(
         config.task.data_target,
-        **source_class(config.task.data_target).options(config),
+        **source_of(config).options(config),
         dataset=config.task.dataset,
         root=config.data.root,
         standin=config.data.name == "standin",

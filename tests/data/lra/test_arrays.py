@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,27 @@ def test_what_is_not_whole_is_named(tmp_path: Path) -> None:
         open_prepared(folder, "do this")
     (folder / "manifest.json").write_text(json.dumps({**prepared.manifest, "format": 99}))
     with pytest.raises(ReattendError, match="has format 99, not 1: do this"):
+        open_prepared(folder, "do this")
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        *(lambda manifest, key=key: manifest.pop(key) for key in ("format", "sources", "arrays", "sizes", "checksum")),
+        lambda manifest: manifest.update(arrays=[]),
+        lambda manifest: manifest["arrays"]["train.labels.npy"].pop("size"),
+        lambda manifest: manifest["arrays"].update({"train.labels.npy": None}),
+    ],
+)
+def test_a_manifest_that_lacks_something_is_named(tmp_path: Path, spoil: Callable[[dict[str, Any]], Any]) -> None:
+    folder = tmp_path / "x"
+    manifest = dict(write_prepared(folder, FACTS, {}, {"train": [block([1, 2])]}).manifest)
+    spoil(manifest)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(ReattendError, match=r"manifest\.json is no whole manifest \(without .*\): do this"):
+        open_prepared(folder, "do this")
+    (folder / "manifest.json").write_text("[1]")
+    with pytest.raises(ReattendError, match=r"is no whole manifest \(no mapping\): do this"):
         open_prepared(folder, "do this")
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,10 +17,12 @@ from reattend.config import compose, read
 from reattend.data.checksum import data_checksum
 from reattend.data.facts import data_facts
 from reattend.data.lra.preparing import opened, prepare
+from reattend.data.lra.raw import RawSet
 from reattend.data.lra.sets import SETS, raw_set
+from reattend.data.lra.source import LRASource
 from reattend.data.lra.standin import write_stand_in
 from reattend.data.prepare import main
-from reattend.data.source import SOURCES, source_class
+from reattend.data.source import SOURCES, source_class, source_of
 from reattend.errors import ReattendError
 from reattend.runs.lease import Lease
 
@@ -74,7 +79,11 @@ def test_raw_files_that_change_are_read_again_and_may_be_deleted(pairs: Path) ->
     second = prepare(whole(pairs), said.append, lambda *_: None)
     assert said[1].startswith("test of lra/retrieval changed since")
     assert second.checksum != first.checksum
-    for path in whole(pairs).sources().values():
+    first, *others = whole(pairs).sources().values()
+    first.unlink()
+    assert prepare(whole(pairs), said.append, lambda *_: None).checksum == second.checksum
+    assert "prepared already; the raw files that it was made of are not all there, " in said[-1]
+    for path in others:
         path.unlink()
     assert prepare(whole(pairs), said.append, lambda *_: None).checksum == second.checksum
 
@@ -84,6 +93,108 @@ def test_files_that_are_not_those_of_the_set_are_refused(pairs: Path) -> None:
         prepare(raw_set("retrieval", pairs), lambda line: None, lambda *_: None)
     with pytest.raises(ReattendError, match=r"in \S*lra/retrieval, but not prepared yet: python scripts/prepare_data"):
         opened(raw_set("retrieval", pairs))
+
+
+OPTIONS = [
+    ("listops", {"brackets": "kept"}),
+    ("listops", {"brackets": "dropped", "lengths": [100, 300]}),
+    ("text", {}),
+    ("retrieval", {}),
+    ("image", {}),
+    ("pathfinder", {"contour_length": 9, "resolution": 128}),
+    ("pathfinder", {"images": "archive", "contour_length": 6}),
+]
+
+
+@pytest.mark.parametrize("folder", ["plain", "with blank, 'quotes' and \"more\" (a=b) {c} [d] \\\\ é\\"])
+@pytest.mark.parametrize(("name", "options"), OPTIONS)
+def test_the_command_prepares_what_was_missing(tmp_path: Path, name: str, options: dict[str, Any], folder: str) -> None:
+    raw = raw_set(name, tmp_path / folder, **options)
+    start, script, *overrides = shlex.split(raw.command)
+    assert (start, script) == ("python", "scripts/prepare_data.py")
+    source = source_of(read(compose(overrides)))
+    assert isinstance(source, LRASource)
+    assert (source.raw.prepared, source.raw) == (raw.prepared, raw)
+    with pytest.raises(ReattendError) as raised:
+        opened(raw)
+    assert f"Then: {raw.command}\n" in str(raised.value)
+
+
+def small_listops(root: Path, monkeypatch: pytest.MonkeyPatch) -> RawSet:
+    monkeypatch.setattr(SETS["listops"], "full_sizes", {"train": 20, "validation": 4, "test": 4})
+    return raw_set("listops", root, lengths=(20, 60))
+
+
+def small_pathfinder(root: Path, monkeypatch: pytest.MonkeyPatch) -> RawSet:
+    monkeypatch.setattr(SETS["pathfinder"], "full_sizes", {"train": 20, "validation": 4, "test": 4})
+    return raw_set("pathfinder", root, contour_length=6)
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize(
+    ("small", "name"),
+    [
+        (small_listops, "basic_train.tsv"),
+        (small_pathfinder, "test.images.npy"),
+        (small_pathfinder, "train.labels.npy"),
+    ],
+)
+def test_damaged_generated_files_are_generated_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: Any, name: str, before: bool
+) -> None:
+    """Damaged by one byte, before arrays are made of them or afterwards."""
+    said, _ = watch()
+    raw = small(tmp_path, monkeypatch)
+    if before:
+        raw.obtain()
+    else:
+        prepare(raw, said.append, lambda *_: None)
+    path = raw.place / name
+    content = path.read_bytes()
+    path.write_bytes(content[:-3] + bytes([content[-3] ^ 1]) + content[-2:])
+    checksum = prepare(raw, said.append, lambda *_: None).checksum
+    assert any(line.startswith(f"{name} of lra/{raw.name} missing or not as generated") for line in said)
+    assert path.read_bytes() == content
+    path.unlink()
+    if raw.name == "pathfinder":
+        with pytest.raises(ReattendError, match="is not on this machine"):
+            raw.sources()
+    shutil.rmtree(raw.prepared)
+    assert prepare(raw, said.append, lambda *_: None).checksum == checksum
+    assert path.read_bytes() == content
+
+
+def test_a_persons_files_beside_an_old_record_are_theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = small_listops(tmp_path, monkeypatch)
+    raw.obtain()
+    theirs = {}
+    for path in raw.sources().values():
+        head, *rows = path.read_bytes().splitlines(keepends=True)
+        theirs[path] = b"".join([head, *reversed(rows)])
+        path.write_bytes(theirs[path])
+    prepare(raw, lambda line: None, lambda *_: None)
+    assert {path: path.read_bytes() for path in theirs} == theirs
+
+
+@pytest.mark.parametrize("kind", ["file", "below a file", "link to nothing"])
+@pytest.mark.parametrize("name", ["text", "listops"])
+def test_a_root_that_is_no_folder(tmp_path: Path, name: str, kind: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "nothing")
+    root = tmp_path / {"file": "file", "below a file": "file/deep/down", "link to nothing": "link"}[kind]
+    raw = raw_set(name, root)
+    for action in (lambda: opened(raw), lambda: prepare(raw, lambda line: None, lambda *_: None)):
+        with pytest.raises(ReattendError, match=rf"is a (file|link).*data\.root={root}: choose") as raised:
+            action()
+        assert "claim" not in str(raised.value)
+
+
+def test_a_mistyped_root_makes_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    for name in ("text", "retrieval", "image"):
+        with pytest.raises(ReattendError, match="is not on this machine"):
+            prepare(raw_set(name, tmp_path / "mistyped"), lambda line: None, lambda *_: None)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_waits_for_another_process(pairs: Path) -> None:
@@ -132,7 +243,8 @@ def test_missing_data_is_told_at_once(tmp_path: Path, task: str) -> None:
     message = str(raised.value)
     assert f"The data of {task} is not on this machine.\nWanted:\n  {tmp_path}/lra/{config.task.dataset}/" in message
     assert "Source: " in message
-    assert f"python scripts/prepare_data.py task={task} data.root={tmp_path}\n" in message
+    option = " task.data_options.brackets=dropped" if task == "lra/listops" else ""
+    assert f"python scripts/prepare_data.py task={task}{option} data.root={tmp_path}\n" in message
     assert "add data=standin" in message
 
 

@@ -92,7 +92,7 @@ def test_a_half_unpacked_archive_is_refused(tmp_path: Path) -> None:
 def test_wrong_parquet(tmp_path: Path) -> None:
     write_parquet(tmp_path, {"train": [(3, b"a")], "test": [(0, b"a")]})
     raw = TextSet(tmp_path, complete=False)
-    with pytest.raises(ReattendError, match=r"labels other than 0 and 1 \(\[3\]\)"):
+    with pytest.raises(ReattendError, match=r"labels other than 0 and 1 \(3\)"):
         documents(raw, "train")
     with pytest.raises(ReattendError, match=r"test of lra/text has 1 samples in place of 25,000"):
         documents(TextSet(tmp_path, complete=True), "test")
@@ -102,12 +102,38 @@ def test_wrong_parquet(tmp_path: Path) -> None:
         documents(raw, "test")
 
 
+@pytest.mark.parametrize(("text", "label", "found"), [(None, 0, "row 2: no text, found None"), ("a", None, "None")])
+def test_parquet_with_nothing_in_a_cell(tmp_path: Path, text: Any, label: Any, found: str) -> None:
+    import pyarrow
+    from pyarrow import parquet
+
+    for split in ("train", "test"):
+        table = pyarrow.table({"text": ["x", text], "label": [0, label]})
+        parquet.write_table(table, tmp_path / f"{split}-00000-of-00001.parquet")
+    with pytest.raises(ReattendError, match=rf"train-00000-of-00001\.parquet.*{found}"):
+        documents(TextSet(tmp_path, complete=False), "train")
+
+
+def test_an_incomplete_form_does_not_hide_a_whole_one(tmp_path: Path) -> None:
+    write_pairs(tmp_path / "retrieval")
+    (tmp_path / "retrieval" / FILES["test"]).unlink()
+    with pytest.raises(ReattendError, match=r"retrieval/new_aan_pairs\.test\.tsv\nThe others are there"):
+        RetrievalSet(tmp_path / "retrieval", complete=False).sources()
+    whole = write_pairs(tmp_path / "lra_release" / "lra_release" / "tsv_data")
+    assert {path.parent for path in RetrievalSet(tmp_path / "retrieval", complete=False).sources().values()} == {whole}
+    reviews = write_reviews(tmp_path / "text")
+    write_parquet(tmp_path / "text", reviews)
+    assert "aclImdb/test/pos" in TextSet(tmp_path / "text", complete=False).sources()
+    for path in (tmp_path / "text/aclImdb/test/pos").iterdir():
+        path.unlink()
+    assert set(TextSet(tmp_path / "text", complete=False).sources()) == {"train", "test"}
+
+
 def test_text_from_the_cache_of_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     raw = TextSet(tmp_path / "text", complete=False)
-    raw.obtain()
-    assert not raw.folder.exists()
+    assert not raw.obtainable()
     (tmp_path / "cache" / "stanfordnlp___imdb").mkdir(parents=True)
     reviews = write_reviews(tmp_path / "folders")
 
@@ -124,6 +150,7 @@ def test_text_from_the_cache_of_datasets(tmp_path: Path, monkeypatch: pytest.Mon
         return {split: Split(samples) for split, samples in reviews.items()}
 
     monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
+    assert raw.obtainable()
     raw.obtain()
     assert documents(raw, "train") == documents(TextSet(tmp_path / "folders", complete=False), "train")
 
@@ -254,8 +281,10 @@ def test_the_archive_itself_is_unpacked_safely(tmp_path: Path) -> None:
     write_batches(tmp_path / "made" / "cifar-10-batches-py")
     raw = ImageSet(tmp_path / "image", complete=False)
     raw.folder.mkdir()
+    assert not raw.obtainable()
     with tarfile.open(raw.folder / "cifar-10-python.tar.gz", "w:gz") as packed:
         packed.add(tmp_path / "made" / "cifar-10-batches-py", "cifar-10-batches-py")
+    assert raw.obtainable()
     raw.obtain()
     assert len(documents(raw, "test")) == 20
     with tarfile.open(raw.folder / "cifar-10-python.tar.gz", "w:gz") as packed:

@@ -89,8 +89,11 @@ def open_prepared(folder: Path, remedy: str) -> Prepared:
         ReattendError: nothing is there, or it is of another format or not whole; the message ends with `remedy`.
     """
     manifest = read_json(folder / MANIFEST, remedy)
-    if manifest.get("format") != FORMAT:
-        raise ReattendError(f"{folder} has format {manifest.get('format')}, not {FORMAT}: {remedy}")
+    lacking = _lacking(manifest)
+    if lacking:
+        raise ReattendError(f"{folder / MANIFEST} is no whole manifest ({lacking}): {remedy}")
+    if manifest["format"] != FORMAT:
+        raise ReattendError(f"{folder} has format {manifest['format']}, not {FORMAT}: {remedy}")
     for name, facts in manifest["arrays"].items():
         path = folder / name
         size = path.stat().st_size if path.is_file() else None
@@ -98,6 +101,19 @@ def open_prepared(folder: Path, remedy: str) -> Prepared:
             told = "is missing" if size is None else f"has {size} bytes in place of {facts['size']}"
             raise ReattendError(f"{path} {told}: {remedy}")
     return Prepared(folder, manifest)
+
+
+def _lacking(manifest: Any) -> str:
+    """What keeps a JSON value from being a manifest; "" if nothing does."""
+    if not isinstance(manifest, dict):
+        return "no mapping"
+    kinds = {"format": int, "sources": dict, "arrays": dict, "sizes": dict, "checksum": str}
+    wrong = [name for name, kind in kinds.items() if not isinstance(manifest.get(name), kind)]
+    arrays = manifest.get("arrays")
+    if isinstance(arrays, dict):
+        whole = [name for name, facts in arrays.items() if isinstance(facts, dict) and {"size", "sha256"} <= {*facts}]
+        wrong += [name for name in arrays if name not in whole]
+    return f"without {', '.join(wrong)}" if wrong else ""
 
 
 def damaged(prepared: Prepared) -> list[str]:

@@ -11,13 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reattend.data.lra.arrays import Block
-from reattend.data.lra.generated import RECORD, Progress
+from reattend.data.lra.generated import RECORD, Progress, unfit
 from reattend.data.lra.listops import FILES, ListOpsRule, generate_listops
 from reattend.data.lra.listops_tokens import VOCABULARY, check_answers, read_listops
-from reattend.data.lra.pathfinder import generate_pathfinder, read_generated
+from reattend.data.lra.pathfinder import GENERATED_FILES, GEOMETRIES, generate_pathfinder, read_generated
 from reattend.data.lra.pathfinder_archive import FOLDERS, archive_index, read_images, split_archive
 from reattend.data.lra.raw import RELEASE, RawSet
 from reattend.errors import ReattendError
+
+Brackets = Literal["kept", "dropped"]
+Lengths = tuple[int, int]
+Pictures = Literal["generated", "archive"]
+ContourLength = Literal[6, 9, 14]
+Resolution = Literal[32, 64, 128, 256]
 
 _USUAL_LENGTHS = (500, 2000)
 _ARCHIVE_IMAGES = 199_999  # of one difficulty; a picture more in those without an empty file
@@ -32,13 +38,22 @@ class ListOpsSet(RawSet):
         lengths: limits of the rule that generates, both exclusive; other ones have a folder of their own.
     """
 
-    brackets: Literal["kept", "dropped"] = "kept"
-    lengths: tuple[int, int] = _USUAL_LENGTHS
+    brackets: Brackets = "kept"
+    lengths: Lengths = _USUAL_LENGTHS
 
     name: ClassVar[str] = "listops"
     num_outputs: ClassVar[int] = 10
     vocabulary: ClassVar[int] = 1 + len(VOCABULARY)
     full_sizes: ClassVar[Mapping[str, int]] = {"train": 96_000, "validation": 2_000, "test": 2_000}
+    switches: ClassVar[tuple[str, ...]] = ("brackets",)
+
+    def option_problems(self) -> list[str]:
+        """Lengths between which nothing fits."""
+        try:
+            ListOpsRule(*self.lengths)
+        except ReattendError as error:
+            return [f"task.data_options.lengths: {error}"]
+        return []
 
     @property
     def reading(self) -> str:
@@ -61,6 +76,15 @@ class ListOpsSet(RawSet):
         if absent:
             raise self.missing(absent, "Source: generated on this machine in some minutes; about 0.7 GB.")
         return files
+
+    def obtainable(self) -> bool:
+        """Always: by rule."""
+        return True
+
+    def unfit(self) -> list[str]:
+        """Damaged files; where all three are others than were generated, a person has put theirs there."""
+        names = unfit(self.place)
+        return [] if len(names) == len(FILES) else names
 
     def obtain(self, progress: Progress | None = None) -> None:
         """Generates the files."""
@@ -85,17 +109,32 @@ class PathfinderSet(RawSet):
     Attributes:
         images: generated ones, which are not comparable with published numbers, or those of the LRA release.
         contour_length: paddles of the long curves: 6, 9 or 14.
-        resolution: side of the pictures in pixels.
+        resolution: side of the pictures in pixels: 32 or 128, of the release also 64 or 256.
     """
 
-    images: Literal["generated", "archive"] = "generated"
-    contour_length: int = 14
-    resolution: int = 32
+    images: Pictures = "generated"
+    contour_length: ContourLength = 14
+    resolution: Resolution = 32
 
     name: ClassVar[str] = "pathfinder"
     num_outputs: ClassVar[int] = 2
     vocabulary: ClassVar[int] = 256
     full_sizes: ClassVar[Mapping[str, int]] = {"train": 160_000, "validation": 20_000, "test": 20_000}
+
+    @property
+    def pixels(self) -> int:
+        """Of a picture."""
+        return self.resolution**2
+
+    def option_problems(self) -> list[str]:
+        """A side that pictures are not generated in."""
+        if self.images == "archive" or self.resolution in GEOMETRIES:
+            return []
+        sides = " or ".join(map(str, GEOMETRIES))
+        return [
+            f"task.data_options.resolution: pictures are generated with {sides} pixels a side, not {self.resolution}; "
+            "those of the release are task.data_options.images=archive"
+        ]
 
     @property
     def reading(self) -> str:
@@ -108,12 +147,13 @@ class PathfinderSet(RawSet):
         return self.folder / f"generated_{self.resolution}_{self.contour_length}"
 
     def sources(self) -> dict[str, Path]:
-        """The record of what was generated, or the archive's folder."""
+        """What was generated, or the archive's folder."""
         if self.images == "generated":
-            if not (self.place / RECORD).is_file():
-                size = sum(self.full_sizes.values()) * self.resolution**2 / 1e9
+            files = {name: self.place / name for name in (RECORD, *GENERATED_FILES)}
+            if not all(path.is_file() for path in files.values()):
+                size = sum(self.full_sizes.values()) * self.pixels / 1e9
                 raise self.missing([str(self.place)], f"Source: generated on this machine in minutes; {size:.1f} GB.")
-            return {RECORD: self.place / RECORD}
+            return files
         inner = Path(f"pathfinder{self.resolution}", FOLDERS[self.contour_length])
         release = self.folder.parent / "lra_release"
         places = [parent / inner for parent in (self.folder, release, release / "lra_release")]
@@ -126,17 +166,24 @@ class PathfinderSet(RawSet):
             )
         return {inner.as_posix(): found}
 
+    def obtainable(self) -> bool:
+        """If generated pictures are wanted."""
+        return self.images == "generated"
+
+    def unfit(self) -> list[str]:
+        """Damaged files of generated pictures."""
+        return unfit(self.place) if self.images == "generated" else []
+
     def obtain(self, progress: Progress | None = None) -> None:
-        """Generates the pictures, if those are wanted."""
-        if self.images == "generated":
-            train, validation, test = self.full_sizes.values()
-            sizes = (train, validation, test)
-            generate_pathfinder(self.place, self.resolution, self.contour_length, sizes, progress=progress)
+        """Generates the pictures."""
+        train, validation, test = self.full_sizes.values()
+        sizes = (train, validation, test)
+        generate_pathfinder(self.place, self.resolution, self.contour_length, sizes, progress=progress)
 
     def blocks(self, split: str, sources: Mapping[str, Path]) -> Iterator[Block]:
         """Pictures row by row from the top left."""
         if self.images == "generated":
-            pictures, labels = read_generated(self.place)[split]
+            pictures, labels = read_generated(self.place, self.command)[split]
             self.check_size(split, len(labels))
             yield self._block(pictures, labels)
             return
@@ -144,7 +191,8 @@ class PathfinderSet(RawSet):
         paths, labels = archive_index(folder)
         if self.complete and len(paths) < _ARCHIVE_IMAGES:
             raise ReattendError(
-                f"{folder} has {len(paths):,} pictures in place of 200,000: the archive was not unpacked whole."
+                f"{folder} has {len(paths):,} pictures in place of 200,000: the archive was not unpacked whole. "
+                f"Unpack it again, then: {self.command}"
             )
         chosen, start = split_archive(len(paths))[split], 0
         for pictures in read_images([paths[index] for index in chosen], self.resolution):
@@ -152,4 +200,4 @@ class PathfinderSet(RawSet):
             start += len(pictures)
 
     def _block(self, pictures: NDArray[np.uint8], labels: NDArray[np.int64]) -> Block:
-        return Block((pictures.reshape(-1),), (np.full(len(labels), self.resolution**2),), labels)
+        return Block((pictures.reshape(-1),), (np.full(len(labels), self.pixels),), labels)

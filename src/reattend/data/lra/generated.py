@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shutil
 import tempfile
 import threading
 from collections import deque
@@ -20,6 +21,7 @@ from reattend.errors import ReattendError
 
 RECORD = "generated.json"
 _CPU_LIMIT = 16
+_TEMPORARY = ".generating-"
 
 Progress = Callable[[int, int], None]
 Task = TypeVar("Task")
@@ -65,19 +67,14 @@ def _end_with_parent() -> None:
 
 
 def is_whole(folder: Path, made_by: dict[str, Any]) -> bool:
-    """Whether the folder holds the files that this rule and these options give, each in its recorded size.
+    """Whether the folder holds the files that this rule and these options give, each as it was made.
 
     Raises:
         ReattendError: files of another rule or other options lie there.
     """
-    record = folder / RECORD
-    if not record.is_file():
+    found, files = _record(folder)
+    if not files:
         return False
-    try:
-        found = json.loads(record.read_text())
-        files = found.pop("files")
-    except (OSError, ValueError, KeyError, AttributeError) as error:
-        raise ReattendError(f"{record} cannot be read ({error}). Delete it and start again.") from error
     if found != made_by:
         differs = ", ".join(
             f"{key}={found.get(key)} where {made_by.get(key)} is wanted"
@@ -87,9 +84,35 @@ def is_whole(folder: Path, made_by: dict[str, Any]) -> bool:
         raise ReattendError(
             f"{folder} holds generated data of other options: {differs}. Choose another folder, or delete this one."
         )
-    return all(
-        (folder / name).is_file() and (folder / name).stat().st_size == file["size"] for name, file in files.items()
-    )
+    return not any(_differs(folder / name, file) for name, file in files.items())
+
+
+def unfit(folder: Path) -> list[str]:
+    """Names of the generated files that are missing or not as they were made; of a person's files none.
+
+    Raises:
+        ReattendError: the record of what was generated cannot be read.
+    """
+    return [name for name, file in _record(folder)[1].items() if _differs(folder / name, file)]
+
+
+def _record(folder: Path) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Rule and options, and size and SHA-256 of each file; both empty where nothing was generated."""
+    record = folder / RECORD
+    if not record.is_file():
+        return {}, {}
+    try:
+        found = json.loads(record.read_text())
+        files = found.pop("files")
+        facts = {str(name): {"size": file["size"], "sha256": file["sha256"]} for name, file in files.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ReattendError(f"{record} cannot be read ({error}). Delete it and start again.") from error
+    return found, facts
+
+
+def _differs(path: Path, made: dict[str, Any]) -> bool:
+    # The size first: it costs nothing.
+    return not path.is_file() or path.stat().st_size != made["size"] or digest(path) != made
 
 
 @contextmanager
@@ -97,7 +120,7 @@ def writing(folder: Path, made_by: dict[str, Any], names: Iterable[str]) -> Iter
     """A temporary folder to write the files in; afterwards they are moved into `folder`, the record last.
 
     The record, `generated.json`, holds the rule and its options and each file's size and SHA-256. A folder without it
-    holds a person's files, which are never written over.
+    holds a person's files, which are never written over. The caller has to keep other writers away.
 
     Raises:
         ReattendError: a person's file of one of these names lies there, or the folder cannot be written.
@@ -111,7 +134,9 @@ def writing(folder: Path, made_by: dict[str, Any], names: Iterable[str]) -> Iter
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".generating-") as temporary:
+        for leftover in folder.glob(f"{_TEMPORARY}*"):  # of a process that was killed
+            shutil.rmtree(leftover, ignore_errors=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=_TEMPORARY) as temporary:
             yield Path(temporary)
             files = {name: digest(Path(temporary) / name) for name in names}
             for name in names:

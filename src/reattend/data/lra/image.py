@@ -54,6 +54,11 @@ class ImageSet(RawSet):
     full_sizes: ClassVar[Mapping[str, int]] = {"train": 45_000, "validation": 5_000, "test": 10_000}
 
     @property
+    def pixels(self) -> int:
+        """Of an image."""
+        return _SIDE * _SIDE
+
+    @property
     def reading(self) -> str:
         """One reading."""
         return "grey"
@@ -67,6 +72,10 @@ class ImageSet(RawSet):
             raise self.missing(absent, SOURCE)
         return files
 
+    def obtainable(self) -> bool:
+        """If the archive is there, or its host answers."""
+        return (self.folder / _ARCHIVE).is_file() or reachable(_ADDRESS)
+
     def obtain(self, progress: Progress | None = None) -> None:
         """Unpacks the archive if it is there, else lets torchvision fetch it."""
         archive = self.folder / _ARCHIVE
@@ -76,7 +85,7 @@ class ImageSet(RawSet):
                     packed.extractall(self.folder, filter="data")
             except (tarfile.TarError, EOFError, OSError) as error:
                 raise ReattendError(f"{archive} cannot be unpacked: {error}. Get it again: {_ADDRESS}") from error
-        elif reachable(_ADDRESS):
+        else:
             from torchvision.datasets import CIFAR10
 
             try:
@@ -94,7 +103,7 @@ class ImageSet(RawSet):
             part = slice(kept) if split == "train" else slice(kept, None)
             tokens, classes = tokens[part], classes[part]
         self.check_size(split, len(classes))
-        yield Block((tokens.reshape(-1),), (np.full(len(classes), _SIDE * _SIDE),), classes)
+        yield Block((tokens.reshape(-1),), (np.full(len(classes), self.pixels),), classes)
 
 
 def read_batch(path: Path, complete: bool) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

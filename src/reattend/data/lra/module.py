@@ -12,9 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader
 
+from reattend.config.limits import Count
+from reattend.config.problems import refuse
 from reattend.data.lra.arrays import Prepared, Sequences
+from reattend.data.lra.by_rule import Brackets, ContourLength, Lengths, Pictures, Resolution
+from reattend.data.lra.options import BlackPixels, LastTestBatch, PadTo, TextBytes
 from reattend.data.lra.preparing import opened, stand_in
-from reattend.data.lra.sets import raw_set
+from reattend.data.lra.sets import next_command, raw_set
 from reattend.data.lra.standin import write_stand_in
 from reattend.data.preparation import hold_out
 from reattend.data.sampled import Batch, SampledData
@@ -107,8 +111,9 @@ class LRAData(SampledData):
     Args:
         dataset: "listops", "text", "retrieval", "image" or "pathfinder".
         root: folder of all data.
-        max_length: tokens N that samples are cut to and padded to.
-        text_bytes: bytes of each document that are used (text, retrieval); all up to `max_length` by default.
+        max_length: tokens N that samples are cut to and padded to; of documents at most 4,096.
+        text_bytes: bytes of each document that are used (text, retrieval), of 4,096 that are stored; all up to
+            `max_length` by default.
         black_pixels: whether id 0, black, is masked as the followed code does, or is a pixel (image, pathfinder).
         last_test_batch: whether an incomplete last batch of test is left out, as the followed code does.
         pad_to: pad to `max_length`, or a batch to its longest sample; then evaluation goes by length.
@@ -125,7 +130,8 @@ class LRAData(SampledData):
         accumulation: micro-batches per optimiser step.
 
     Raises:
-        ReattendError: `batch_size` does not divide, or data is missing, not prepared or damaged.
+        ReattendError: an option has no such value, `batch_size` does not divide, or data is missing, not prepared or
+            damaged.
     """
 
     kind = "classification"
@@ -140,16 +146,16 @@ class LRAData(SampledData):
         root: str | Path,
         batch_size: int,
         seed: int,
-        max_length: int,
-        brackets: Literal["kept", "dropped"] | None = None,
-        lengths: tuple[int, int] | None = None,
-        images: Literal["generated", "archive"] | None = None,
-        contour_length: int | None = None,
-        resolution: int | None = None,
-        text_bytes: int | None = None,
-        black_pixels: Literal["padding", "pixels"] = "pixels",
-        last_test_batch: Literal["dropped", "kept"] = "kept",
-        pad_to: Literal["max_length", "batch"] = "max_length",
+        max_length: Count,
+        brackets: Brackets | None = None,
+        lengths: Lengths | None = None,
+        images: Pictures | None = None,
+        contour_length: ContourLength | None = None,
+        resolution: Resolution | None = None,
+        text_bytes: TextBytes | None = None,
+        black_pixels: BlackPixels = "pixels",
+        last_test_batch: LastTestBatch = "kept",
+        pad_to: PadTo = "max_length",
         steps_per_epoch: int | None = None,
         standin: bool = False,
         selection: Literal["test", "validation"] = "test",
@@ -170,6 +176,7 @@ class LRAData(SampledData):
             contour_length=contour_length,
             resolution=resolution,
         )
+        refuse(raw.length_problems(max_length), next_command(dataset))
         prepared = stand_in(raw, write_stand_in) if standin else opened(raw)
         self.checksum = prepared.checksum
         self.origin = "stand-in" if standin else "prepared"

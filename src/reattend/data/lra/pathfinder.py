@@ -31,6 +31,7 @@ from reattend.seeding import derive
 
 LENGTHS = (6, 9, 14)
 SPLITS = ("train", "validation", "test")
+GENERATED_FILES = tuple(f"{split}.{kind}.npy" for split in SPLITS for kind in ("images", "labels"))
 GEOMETRIES = {
     32: Geometry(
         size=32,
@@ -110,15 +111,14 @@ def generate_pathfinder(
     made_by = {"rule": "pathfinder", "seed": seed, "sizes": list(sizes), "size": size, "length": length}
     if is_whole(folder, made_by):
         return
-    names = [f"{split}.{kind}.npy" for split in SPLITS for kind in ("images", "labels")]
     blocks = [
         _Block(size, length, seed, split, number, min(_IMAGES_PER_BLOCK, images - number * _IMAGES_PER_BLOCK))
         for split, images in zip(SPLITS, sizes, strict=True)
         for number in range(-(-images // _IMAGES_PER_BLOCK))
     ]
     done = 0
-    with writing(folder, made_by, names) as temporary, ExitStack() as stack:
-        files = {name: stack.enter_context((temporary / name).open("wb")) for name in names}
+    with writing(folder, made_by, GENERATED_FILES) as temporary, ExitStack() as stack:
+        files = {name: stack.enter_context((temporary / name).open("wb")) for name in GENERATED_FILES}
         for split, images in zip(SPLITS, sizes, strict=True):
             write_header(files[f"{split}.images.npy"], (images, size, size), np.dtype(np.uint8))
             write_header(files[f"{split}.labels.npy"], (images,), np.dtype(np.int64))
@@ -130,8 +130,14 @@ def generate_pathfinder(
                 progress(done, sum(sizes))
 
 
-def read_generated(folder: str | Path) -> dict[str, tuple[Images, Integers]]:
+def read_generated(
+    folder: str | Path, command: str = "python scripts/prepare_data.py task=lra/pathfinder"
+) -> dict[str, tuple[Images, Integers]]:
     """Pictures (memory-mapped) and labels of each split that `generate_pathfinder` wrote.
+
+    Args:
+        folder: where they are.
+        command: what generates them anew, for the message.
 
     Raises:
         ReattendError: the folder holds no whole generated set.
@@ -146,8 +152,7 @@ def read_generated(folder: str | Path) -> dict[str, tuple[Images, Integers]]:
         }
     except (OSError, ValueError) as error:
         raise ReattendError(
-            f"{folder} holds no whole generated Pathfinder set: {error}. Generate it anew: "
-            "python scripts/prepare_data.py task=lra/pathfinder"
+            f"{folder} holds no whole generated Pathfinder set: {error}. Generate it anew: {command}"
         ) from error
 
 

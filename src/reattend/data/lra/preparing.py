@@ -24,6 +24,7 @@ def opened(raw: RawFiles) -> Prepared:
     Raises:
         ReattendError: they are not there or not whole; the message says what to do.
     """
+    _check_place(raw)
     if not (raw.prepared / MANIFEST).is_file():
         raw.sources()
         raise ReattendError(f"The files of {raw.label} are in {raw.folder}, but not prepared yet: {raw.command}")
@@ -36,6 +37,7 @@ def stand_in(raw: R, write: Callable[[R], None]) -> Prepared:
     Raises:
         ReattendError: they cannot be written.
     """
+    _check_place(raw)
     try:
         return open_prepared(raw.prepared, "")
     except ReattendError:
@@ -52,14 +54,19 @@ def prepare(raw: RawFiles, say: Say, progress: Progress) -> Prepared:
     Raises:
         ReattendError: raw files are missing or damaged, or nothing can be written.
     """
+    _check_place(raw)
+    if not (raw.prepared / MANIFEST).is_file() and _missing(raw) and not raw.obtainable():
+        raw.sources()  # says what is missing, before folders are made for it
     with _alone(raw, say):
         prepared = _whole(raw, say)
         if prepared is not None:
-            say(f"{raw.label}: prepared already and whole, {raw.prepared}")
+            gone = "; the raw files that it was made of are not all there" if _missing(raw) else " and whole"
+            say(f"{raw.label}: prepared already{gone}, {raw.prepared}")
             return prepared
-        try:
-            raw.sources()
-        except ReattendError:
+        unfit = raw.unfit()
+        if unfit:
+            say(f"{', '.join(unfit)} of {raw.label} missing or not as generated: generated again")
+        if unfit or (_missing(raw) and raw.obtainable()):
             raw.obtain(progress)
         prepared = _convert(raw, progress)
         told = ", ".join(f"{split} {size:,}" for split, size in prepared.sizes.items())
@@ -79,11 +86,10 @@ def _whole(raw: RawFiles, say: Say) -> Prepared | None:
     for name in damaged(prepared):
         say(f"{raw.prepared / name} is damaged (its SHA-256 is not that of the manifest): it is made again")
         return None
-    try:
-        sources = raw.sources()
-    except ReattendError:
+    if _missing(raw):
         return prepared  # a person may delete the raw files when they are not needed any more
-    changed = [name for name, facts in raw.describe(sources).items() if prepared.manifest["sources"].get(name) != facts]
+    before = prepared.manifest["sources"]
+    changed = [name for name, facts in raw.describe(raw.sources()).items() if before.get(name) != facts]
     if changed:
         say(f"{', '.join(changed)} of {raw.label} changed since it was prepared: it is made again")
         return None
@@ -105,6 +111,33 @@ def _convert(raw: RawFiles, progress: Progress) -> Prepared:
     return write_prepared(raw.prepared, raw.facts(sources), raw.describe(sources), splits)
 
 
+def _missing(raw: RawFiles) -> bool:
+    try:
+        raw.sources()
+    except ReattendError:
+        return True
+    return False
+
+
+def _check_place(raw: RawFiles) -> None:
+    """Refuses a folder of data that cannot be one.
+
+    Raises:
+        ReattendError: it, or what it lies in, is a file or a link to nothing.
+    """
+    for place in reversed([raw.folder, *raw.folder.parents]):
+        if place.is_symlink() and not place.exists():
+            raise ReattendError(f"{place} is a link to nothing. {_elsewhere(raw)}")
+        if place.exists() and not place.is_dir():
+            raise ReattendError(f"{place} is a file, no folder. {_elsewhere(raw)}")
+
+
+def _elsewhere(raw: RawFiles) -> str:
+    if raw.complete:
+        return f"Its data is looked for in data.root={raw.root}: choose a folder with data.root=PATH."
+    return "Stand-ins go there: set XDG_CACHE_HOME to a folder that can be written."
+
+
 def _alone(raw: RawFiles, say: Say) -> Lease:
     """A claim on the set, waited for while another process works on it."""
     told = False
@@ -116,6 +149,8 @@ def _alone(raw: RawFiles, say: Say) -> Lease:
                 say(f"Another process prepares {raw.label}: waiting for it.")
                 told = True
             time.sleep(_PAUSE)
+        except ReattendError as error:
+            raise ReattendError(f"{error}. {_elsewhere(raw)}") from error
 
 
 def _mute(line: str) -> None:

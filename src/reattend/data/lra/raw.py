@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 import threading
 import urllib.request
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
+from reattend.config.overrides import override_text
 from reattend.data.lra.arrays import Block, digest
 from reattend.data.lra.generated import Progress
 from reattend.errors import ReattendError
@@ -21,6 +23,7 @@ SPLITS = ("train", "validation", "test")
 STORED_BYTES = 4096  # of each document, in the prepared arrays
 RELEASE = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
 _PATIENCE = 1.5  # seconds
+_OF_ALL = ("folder", "complete")  # fields that are no options
 
 
 @dataclass(frozen=True)
@@ -76,9 +79,17 @@ class RawFiles(ABC):
             ReattendError: a file is damaged or malformed.
         """
 
+    def obtainable(self) -> bool:
+        """Whether this machine can generate or fetch the raw files."""
+        return False
+
     def obtain(self, progress: Progress | None = None) -> None:
-        """Generates or fetches the raw files if this machine can; else does nothing."""
-        return
+        """Generates or fetches the raw files; only if they are `obtainable`."""
+        raise NotImplementedError
+
+    def unfit(self) -> list[str]:
+        """Names of raw files that were generated here and are not any more as they were made."""
+        return []
 
     def describe(self, sources: Mapping[str, Path]) -> dict[str, Any]:
         """What the manifest says of the raw files; files of which it says something else have changed."""
@@ -95,10 +106,16 @@ class RawFiles(ABC):
 
     @property
     def command(self) -> str:
-        """What prepares the set."""
+        """What prepares the set in this reading, in this folder."""
+        words = [f"task={self.task}", *self.option_words()]
         usual = Path(os.environ.get("REATTEND_DATA") or "data").expanduser().absolute()
-        place = "" if self.root == usual else f" data.root={self.root}"
-        return f"python scripts/prepare_data.py task={self.task}{place}"
+        if self.root != usual:
+            words.append(override_text("data.root", self.root))
+        return " ".join(["python scripts/prepare_data.py", *map(shlex.quote, words)])
+
+    def option_words(self) -> list[str]:
+        """Overrides that choose this reading."""
+        return []
 
     def missing(self, wanted: Iterable[str], source: str) -> ReattendError:
         """What is said when raw files are not there.
@@ -122,6 +139,8 @@ class RawSet(RawFiles):
         name: of the set.
         num_outputs, vocabulary, num_documents: classes, token ids with padding, documents of a sample.
         full_sizes: samples of each split of the whole set; a set without validation selects on test.
+        switches: options that follow the fidelity, and so have no usual value.
+        most_tokens: what is stored of a document at most; None where all is.
     """
 
     name: ClassVar[str]
@@ -129,6 +148,35 @@ class RawSet(RawFiles):
     vocabulary: ClassVar[int]
     num_documents: ClassVar[int] = 1
     full_sizes: ClassVar[Mapping[str, int]]
+    switches: ClassVar[tuple[str, ...]] = ()
+    most_tokens: ClassVar[int | None] = None
+
+    @property
+    def pixels(self) -> int | None:
+        """Tokens that every sample has, where samples are pictures."""
+        return None
+
+    def option_problems(self) -> list[str]:
+        """Options that are right each by itself and wrong together."""
+        return []
+
+    def length_problems(self, max_length: int, *, whole: bool = False) -> list[str]:
+        """Why samples cannot be read to `max_length` tokens; with `whole` also where rows of pictures would be lost."""
+        told = f"task.data_options.max_length: {max_length:,} tokens of lra/{self.name}"
+        if self.most_tokens is not None and max_length > self.most_tokens:
+            return [f"{told}, of whose documents {self.most_tokens:,} bytes are stored: at most {self.most_tokens}"]
+        if whole and self.pixels is not None and max_length < self.pixels:
+            return [f"{told}, whose pictures have {self.pixels:,} pixels: at least {self.pixels}, or scale=quick"]
+        return []
+
+    def option_words(self) -> list[str]:
+        """Options that are not the usual ones."""
+        return [
+            override_text(f"task.data_options.{option.name}", value)
+            for option in fields(self)
+            if option.name not in _OF_ALL
+            and ((value := getattr(self, option.name)) != option.default or option.name in self.switches)
+        ]
 
     @property
     def label(self) -> str:

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from reattend.data.lra.arrays import Block
 from reattend.data.lra.documents import SAMPLES_PER_BLOCK, VOCABULARY, byte_block
-from reattend.data.lra.raw import RELEASE, RawSet
+from reattend.data.lra.raw import RELEASE, STORED_BYTES, RawSet
 from reattend.errors import ReattendError
 
 FILES = {
@@ -33,6 +33,7 @@ class RetrievalSet(RawSet):
     name: ClassVar[str] = "retrieval"
     num_outputs: ClassVar[int] = 2
     vocabulary: ClassVar[int] = VOCABULARY
+    most_tokens: ClassVar[int | None] = STORED_BYTES
     num_documents: ClassVar[int] = 2
     full_sizes: ClassVar[Mapping[str, int]] = {"train": 147_086, "validation": 18_090, "test": 17_437}
 
@@ -45,13 +46,16 @@ class RetrievalSet(RawSet):
         """The three files, in the folder, in `tsv_data` below it, or where the release unpacks to beside it."""
         release = self.folder.parent / "lra_release"
         places = [self.folder, self.folder / "tsv_data", release / "tsv_data", release / "lra_release" / "tsv_data"]
+        incomplete: list[Path] = []
         for place in places:
             files = {split: place / name for split, name in FILES.items()}
             absent = [path for path in files.values() if not path.is_file()]
             if not absent:
                 return files
             if len(absent) < len(files):
-                raise self.missing([str(path) for path in absent], f"The others are there. {_SOURCE}")
+                incomplete = incomplete or absent
+        if incomplete:
+            raise self.missing(map(str, incomplete), f"The others are there. {_SOURCE}")
         raise self.missing([str(self.folder / name) for name in FILES.values()], _SOURCE)
 
     def blocks(self, split: str, sources: Mapping[str, Path]) -> Iterator[Block]:

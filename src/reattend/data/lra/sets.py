@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
+from reattend.config.binding import convert
+from reattend.config.problems import refuse
 from reattend.data.lra.by_rule import ListOpsSet, PathfinderSet
 from reattend.data.lra.image import ImageSet
 from reattend.data.lra.raw import RawSet
@@ -29,7 +32,22 @@ def raw_set(dataset: str | None, root: str | Path, *, standin: bool = False, **o
         options: of the set; None is the same as not given.
 
     Raises:
-        ReattendError: there is no such set, or it does not take an option.
+        ReattendError: there is no such set, or it does not take an option or its value.
+    """
+    problems: list[str] = []
+    raw = bound_set(dataset, root, options, problems, standin=standin)
+    refuse(problems, next_command(dataset))
+    assert raw is not None
+    return raw
+
+
+def bound_set(
+    dataset: str | None, root: str | Path, options: Mapping[str, Any], problems: list[str], *, standin: bool = False
+) -> RawSet | None:
+    """As `raw_set`, with what is wrong with the options added to `problems`; None if anything is.
+
+    Raises:
+        ReattendError: there is no such set.
     """
     kind = SETS.get(dataset or "")
     if kind is None:
@@ -37,10 +55,23 @@ def raw_set(dataset: str | None, root: str | Path, *, standin: bool = False, **o
             f"There is no Long Range Arena set '{dataset}'.{nearest(dataset or '', SETS)} Sets: {', '.join(SETS)}."
         )
     given = {name: value for name, value in options.items() if value is not None}
+    hints = get_type_hints(kind, include_extras=True)
     taken = {field.name for field in fields(kind)} - {"folder", "complete"}
-    for name in given:
-        if name not in taken:
+    before, bound = len(problems), {}
+    for name, value in given.items():
+        if name in taken:
+            bound[name] = convert(value, hints[name], f"task.data_options.{name}", problems)
+        else:
             told = f" It takes {', '.join(sorted(taken))}." if taken else " It takes none."
-            raise ReattendError(f"task.data_options: lra/{dataset} takes no {name}.{nearest(name, taken)}{told}")
+            problems.append(f"task.data_options: lra/{dataset} takes no {name}.{nearest(name, taken)}{told}")
+    if len(problems) > before:
+        return None
     parent = standin_root() if standin else Path(root).expanduser().absolute()
-    return kind(parent / "lra" / kind.name, not standin, **given)
+    raw = kind(parent / "lra" / kind.name, not standin, **bound)
+    problems += raw.option_problems()
+    return raw if len(problems) == before else None
+
+
+def next_command(dataset: str | None) -> str:
+    """What shows a set's options."""
+    return f"Options as they are: python train.py task=lra/{dataset} --cfg job --package task.data_options"

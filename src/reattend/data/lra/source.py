@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
+from reattend.config.binding import UNREADABLE, bind_dataclass
+from reattend.config.problems import refuse
 from reattend.config.schema import RunConfig
 from reattend.data.lra.arrays import Prepared
+from reattend.data.lra.options import Loading
 from reattend.data.lra.preparing import opened, prepare, stand_in
 from reattend.data.lra.raw import RawSet
-from reattend.data.lra.sets import raw_set
+from reattend.data.lra.sets import bound_set, next_command
 from reattend.data.lra.standin import write_stand_in
 from reattend.data.source import DataFacts, DataSource
-
-_OF_LOADING = ("max_length", "text_bytes", "black_pixels", "last_test_batch", "pad_to")  # of `LRAData`, not of a set
 
 
 @dataclass(frozen=True)
@@ -39,10 +40,18 @@ class LRASource(DataSource):
     def from_config(cls, config: RunConfig) -> LRASource:
         """What the task of `config` learns from."""
         options, standin = config.task.data_options, config.data.name == "standin"
-        own = {name: value for name, value in options.items() if name not in _OF_LOADING}
-        raw = raw_set(config.task.dataset, config.data.root, standin=standin, **own)
+        of_loading = {field.name for field in fields(Loading)} & {*options}
+        problems: list[str] = []
+        loading = bind_dataclass(Loading, {name: options[name] for name in of_loading}, "task.data_options", problems)
+        own = {name: value for name, value in options.items() if name not in of_loading}
+        raw = bound_set(config.task.dataset, config.data.root, own, problems, standin=standin)
+        if raw is not None and loading is not UNREADABLE:
+            # Quick runs see the first rows of a picture only, and say so.
+            problems += raw.length_problems(loading.max_length, whole=config.scale.name == "paper")
+        refuse(problems, next_command(config.task.dataset))
+        assert raw is not None
         on_test = config.protocol.selection == "test"
-        return cls(raw, standin, options["max_length"], config.protocol.validation_fraction, on_test)
+        return cls(raw, standin, loading.max_length, config.protocol.validation_fraction, on_test)
 
     @staticmethod
     def options(config: RunConfig) -> dict[str, Any]:

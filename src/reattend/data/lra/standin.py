@@ -16,6 +16,7 @@ from reattend.data.lra.generated import writing
 from reattend.data.lra.image import FOLDER, MD5
 from reattend.data.lra.listops import FILES as LISTOPS_FILES
 from reattend.data.lra.listops import HEADER
+from reattend.data.lra.pathfinder import GENERATED_FILES
 from reattend.data.lra.pathfinder_archive import FOLDERS
 from reattend.data.lra.raw import RawSet
 from reattend.data.lra.retrieval import FILES as RETRIEVAL_FILES
@@ -138,9 +139,8 @@ def _write_pathfinder(raw: RawSet, random: np.random.RandomState) -> None:
         pictures, labels = (np.concatenate(parts) for parts in zip(*drawn.values(), strict=True))
         _write_archive(raw.folder / f"pathfinder{raw.resolution}" / FOLDERS[raw.contour_length], pictures, labels)
         return
-    names = [f"{split}.{kind}.npy" for split in drawn for kind in ("images", "labels")]
-    with writing(raw.place, {"rule": "stand-in"}, names) as folder:
-        for name, array in zip(names, (array for pair in drawn.values() for array in pair), strict=True):
+    with writing(raw.place, {"rule": "stand-in"}, GENERATED_FILES) as folder:
+        for name, array in zip(GENERATED_FILES, (array for pair in drawn.values() for array in pair), strict=True):
             np.save(folder / name, array)
 
 

@@ -11,7 +11,7 @@ from typing import ClassVar
 from reattend.data.lra.arrays import Block
 from reattend.data.lra.documents import SAMPLES_PER_BLOCK, VOCABULARY, byte_block
 from reattend.data.lra.generated import Progress
-from reattend.data.lra.raw import RawSet, reachable
+from reattend.data.lra.raw import STORED_BYTES, RawSet, reachable
 from reattend.errors import ReattendError
 from reattend.runs.files import replacing
 
@@ -35,6 +35,7 @@ class TextSet(RawSet):
     name: ClassVar[str] = "text"
     num_outputs: ClassVar[int] = 2
     vocabulary: ClassVar[int] = VOCABULARY
+    most_tokens: ClassVar[int | None] = STORED_BYTES
     full_sizes: ClassVar[Mapping[str, int]] = {"train": 25_000, "test": 25_000}
 
     @property
@@ -48,19 +49,19 @@ class TextSet(RawSet):
         folders = {
             f"aclImdb/{split}/{label}": folder / split / label for split in self.full_sizes for label in _CLASSES
         }
-        if folder.is_dir():
-            for path in folders.values():
-                found = sum(1 for _ in path.glob("*.txt"))
-                if found == 0 or (self.complete and found != _PER_CLASS):
-                    raise ReattendError(
-                        f"{path} has {found:,} reviews (*.txt) in place of {_PER_CLASS:,}: the archive was not "
-                        f"unpacked whole. Unpack it again in {self.folder}. {_SOURCE}"
-                    )
+        counts = {path: sum(1 for _ in path.glob("*.txt")) for path in folders.values() if folder.is_dir()}
+        short = {path: found for path, found in counts.items() if not found or (self.complete and found != _PER_CLASS)}
+        if counts and not short:
             return folders
         files = {split: self._parquet(split) for split in self.full_sizes}
         found_files = {split: path for split, path in files.items() if path}
         if len(found_files) == len(files):
             return found_files
+        for path, found in short.items():
+            raise ReattendError(
+                f"{path} has {found:,} reviews (*.txt) in place of {_PER_CLASS:,}: the archive was not unpacked whole. "
+                f"Unpack it again in {self.folder}. {_SOURCE}\nThen: {self.command}"
+            )
         lines = [f"{folder}/{{train,test}}/{{neg,pos}}/*.txt", f"or {self.folder}/{{train,test}}-*.parquet"]
         raise self.missing(lines, _SOURCE)
 
@@ -68,13 +69,15 @@ class TextSet(RawSet):
         inner = (self.folder, self.folder / "plain_text")
         return next((path for folder in inner for path in sorted(folder.glob(f"{split}-*.parquet"))), None)
 
+    def obtainable(self) -> bool:
+        """If the cache of `datasets` has the reviews, or the hub answers."""
+        return _cache().is_dir() or (os.environ.get("HF_HUB_OFFLINE", "0") in ("", "0") and reachable(_HUB))
+
     def obtain(self, progress: Progress | None = None) -> None:
         """Takes the reviews from the cache of `datasets`, or lets it fetch them; kept as the hub's parquet files."""
         if _cache().is_dir():
             # Read when `datasets` is imported; without it the library tries for half a minute where no network is.
             os.environ["HF_HUB_OFFLINE"] = "1"
-        elif os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") or not reachable(_HUB):
-            return
         try:
             import datasets
 
@@ -123,5 +126,9 @@ def _parquet_samples(path: Path) -> list[tuple[int, bytes]]:
         ) from error
     texts, labels = table["text"].to_pylist(), table["label"].to_pylist()
     if not set(labels) <= {0, 1}:
-        raise ReattendError(f"{path}: labels other than 0 and 1 ({sorted(set(labels))[:5]}): not the IMDb reviews.")
+        others = sorted({str(label) for label in labels} - {"0", "1"})
+        raise ReattendError(f"{path}: labels other than 0 and 1 ({', '.join(others[:5])}): not the IMDb reviews.")
+    empty = next((row for row, text in enumerate(texts, start=1) if not isinstance(text, str)), None)
+    if empty is not None:
+        raise ReattendError(f"{path}, row {empty}: no text, found {texts[empty - 1]!r}. Get the file again. {_SOURCE}")
     return [(label, text.encode()) for label, text in zip(labels, texts, strict=True)]
