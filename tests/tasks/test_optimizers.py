@@ -87,6 +87,26 @@ def test_one_cycle_rises_to_the_rate_and_falls_to_nearly_nothing(warmup_fraction
             schedule.step()
 
 
+@pytest.mark.parametrize("warmup_fraction", [0.0, 0.2, 0.999])
+@pytest.mark.parametrize("steps", [1, 2, 3, 4])
+def test_the_shortest_cycles(steps: int, warmup_fraction: float) -> None:
+    optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(2, 2))], lr=1e-4)
+    recipe = cosine(
+        schedule="one_cycle",
+        warmup_fraction=warmup_fraction,
+        momentum="cycled",
+        optimizer=OptimizerConfig("adamw", 1e-4),
+    )
+    schedule = make_schedule(optimizer, recipe, steps)
+    rates = []
+    for _ in range(steps):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()
+    assert rates[0] == pytest.approx(4e-6)
+    assert all(0 < rate <= 1e-4 * (1 + 1e-9) for rate in rates)
+
+
 def cosine(**changes: Any) -> RecipeConfig:
     optimizer = OptimizerConfig("adamw", 1e-3)
     recipe = RecipeConfig("r", "s", optimizer, "cosine", 30, 4, None, 1, 0.0, 0.0, warmup_epochs=5, warmup_lr=1e-6)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from reattend.runs.result import Result
+from reattend.runs.stamps import is_generated
 from reattend.tables.aggregate import mean_over_columns, measure
 from reattend.tables.cells import Cell
 from reattend.tables.claims import judge_claim, with_corrections
@@ -13,7 +14,7 @@ from reattend.tables.ranking import rank
 from reattend.tables.request import Request
 from reattend.tables.results import Found, results_at_hand
 from reattend.tables.runs import table_runs
-from reattend.tables.stamps import is_generated, on_other_data, stamps
+from reattend.tables.stamps import on_other_data, stamps
 from reattend.tables.table import OF_A_DEVICE, Place
 from reattend.tables.verdicts import NOT_COMPARABLE, judge_place
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from reattend.config.groups import group_defaults
 from reattend.runs.result import Result
+from reattend.runs.stamps import GENERATED, changes_numbers, is_generated, override_key
 from reattend.tables.cells import cell_overrides, compose_cell
 from reattend.tables.request import Request
 from reattend.tables.results import Found
 
-# What does not change a number.
-_SAME_NUMBERS = ("trainer", "logger", "launcher", "compile", "rerun", "outputs", "data.root")
 _SHOWN_DIGITS = 12
 _OF_THEIR_OWN = ("scale", "data", "protocol")  # each has a stamp that says more
 
@@ -48,7 +46,7 @@ def stamps(request: Request, results: Sequence[Result], left_out: Sequence[Found
     if left_out:
         yield f"{on_other_data(left_out)} left out"
     if any(is_generated(result.config["task"].get("data_options", {})) for result in results):
-        yield "Pathfinder is generated here by a rule of its own: not comparable with published numbers."
+        yield GENERATED
     for name, values in (
         ("fidelity", {str(result.fidelity["name"]) for result in results}),
         ("commits", {result.git_commit or "unknown" for result in results}),
@@ -61,20 +59,13 @@ def stamps(request: Request, results: Sequence[Result], left_out: Sequence[Found
         yield "some runs are of code with changes that are not committed"
 
 
-def is_generated(data_options: Mapping[str, Any]) -> bool:
-    """Whether data follows the original's rule in kind only, as Pathfinder's, which is not all public."""
-    return data_options.get("images") == "generated"
-
-
 def deviations(request: Request) -> Iterator[str]:
     """Those of a command line's overrides that change what is computed; what a table says anyway does not."""
     defaults = group_defaults()
     for override in request.extra:
-        key, _, setting = override.lstrip("+~").partition("=")
-        same = any(key == ignored or key.startswith(f"{ignored}.") for ignored in _SAME_NUMBERS)
-        if same and key != "trainer.precision":
+        if not changes_numbers(override):
             continue
-        is_choice = key in defaults and "," not in setting
+        is_choice = override_key(override) in defaults and "," not in override.partition("=")[2]
         if override not in request.table.overrides and not (is_choice and not _changes(request, override)):
             yield override
 

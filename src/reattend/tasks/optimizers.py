@@ -35,12 +35,16 @@ def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Opt
 
 
 def make_schedule(optimizer: torch.optim.Optimizer, recipe: RecipeConfig, steps: int) -> LRScheduler:
-    """The course of the learning rate over `steps` updates, stepped after each; see `RecipeConfig`."""
+    """The course of the learning rate over `steps` updates, stepped after each; see `RecipeConfig`.
+
+    One or two updates are the first ones of a one cycle of three, the shortest that has a rise and a fall.
+    """
     if recipe.schedule == "inverse_sqrt":
         return LambdaLR(optimizer, lambda step: inverse_sqrt_rate(recipe, step) / recipe.optimizer.lr)
     if recipe.schedule == "cosine":
         steps_per_epoch = max(1, steps // recipe.epochs)
         return LambdaLR(optimizer, lambda step: cosine_rate(recipe, step // steps_per_epoch) / recipe.optimizer.lr)
+    steps = max(steps, 3)
     return OneCycleLR(
         optimizer,
         max_lr=recipe.optimizer.lr,

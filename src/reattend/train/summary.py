@@ -13,6 +13,7 @@ from reattend.config.paths import config_dir
 from reattend.config.schema import AttentionConfig, BetaConfig, PublishedValue, RunConfig, ScalesConfig, WindowConfig
 from reattend.runs.result import Result, Selected
 from reattend.train.logger import logger_hint
+from reattend.train.stamps import stamps
 
 _RULES = {
     "last": "last epoch",
@@ -29,7 +30,7 @@ def summary(result: Result, config: RunConfig, folder: Path, overrides: Sequence
     lines += [f"  {_RULES[rule]:<19} {_selected(selected)}" for rule, selected in result.metrics.items()]
     if "best_on_test" in result.metrics:
         lines.append("  (protocol=published selects its best epoch on test; protocol=strict does not)")
-    lines += [f"  {stamp}" for stamp in [*_settings(config, overrides), *_stamps(result)]]
+    lines += [f"  {stamp}" for stamp in [*_settings(config, overrides), *stamps(result, config, overrides)]]
     lines.append(
         f"  {result.parameters:,} parameters, {(result.flops or 0) / 1e6:,.1f} MFLOP a sample, {result.seconds:.1f} s,"
         f" peak memory {(result.peak_memory or 0) / 2**20:,.0f} MiB"
@@ -97,10 +98,3 @@ def _written(options: Any, values: Any) -> Iterator[tuple[Any, Any]]:
 def _selected(selected: Selected) -> str:
     shown = "  ".join(f"{name} {value:.4f}" for name, value in selected.metrics.items())
     return f"{shown}  (epoch {selected.epoch})"
-
-
-def _stamps(result: Result) -> list[str]:
-    stamps = [f"fidelity={result.fidelity['name']} protocol={result.protocol} scale={result.scale} data={result.data}"]
-    if result.scale == "quick" or result.data == "standin":
-        stamps.append("Not to be compared with published numbers: quick scale or stand-in data.")
-    return stamps
