@@ -155,7 +155,9 @@ def test_the_archive_of_pathfinder_is_asked_for(tmp_path: Path) -> None:
 def test_every_task_has_a_source() -> None:
     from reattend.config.groups import members
 
-    targets = {read(compose([f"task={task}"])).task.data_target for task in (*TASKS, members("task")[-1])}
+    targets = {
+        read(compose([f"task={task}"])).task.data_target for task in (*TASKS, "image/cifar10", members("task")[-1])
+    }
     assert targets == set(SOURCES)
     with pytest.raises(ReattendError, match=r"my\.Data has no data source"):
         source_class("my.Data")
