@@ -46,7 +46,7 @@ class RawFiles(ABC):
     @property
     @abstractmethod
     def task(self) -> str:
-        """A task that learns from the set, for commands."""
+        """A task that learns from the set, for commands; further overrides after spaces."""
 
     @property
     @abstractmethod
@@ -107,7 +107,7 @@ class RawFiles(ABC):
     @property
     def command(self) -> str:
         """What prepares the set in this reading, in this folder."""
-        words = [f"task={self.task}", *self.option_words()]
+        words = [*f"task={self.task}".split(), *self.option_words()]
         usual = Path(os.environ.get("REATTEND_DATA") or "data").expanduser().absolute()
         if self.root != usual:
             words.append(override_text("data.root", self.root))
