@@ -62,6 +62,8 @@ class ImageLoader(DataLoader[Batch]):
         answer: Any
         for answer in super().__iter__():
             if isinstance(answer, ReattendError):
+                # Ends the workers now: once only the error's traceback knows them, each is waited for in vain.
+                self._iterator = None
                 raise answer
             self._tell(answer.pop(UNREADABLE, {}))
             yield answer
