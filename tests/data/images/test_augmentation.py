@@ -240,6 +240,22 @@ def test_a_file_that_is_no_image_counts_nowhere(
     assert "2 so far" in told
 
 
+def test_a_filler_that_copies_no_image_is_mixed_with_nothing(tmp_path: Path) -> None:
+    write_tree(tmp_path / "mine")
+    prepare(tmp_path)
+    mixed = AugmentationConfig(mixup=1.0)
+    rows = torch.tensor([1, 0, 0])
+    weight = torch.tensor([1.0, 1.0, 0.0])
+    before = data(tmp_path, augmentation=mixed).train[MicroBatch(rows, weight, 2)]
+    (tmp_path / "mine" / "train" / "n01" / "0.JPEG").write_bytes(b"")
+    module = data(tmp_path, augmentation=mixed)
+    alone = module.train[MicroBatch(rows[:1], weight[:1], 1)]
+    beside = module.train[MicroBatch(rows, weight, 2)]
+    assert beside["weight"].tolist() == [1.0, 0.0, 0.0]
+    assert torch.allclose(beside["x"][0], alone["x"][0], atol=1e-6)
+    assert not torch.allclose(before["x"][0], alone["x"][0], atol=1e-3)
+
+
 def test_fillers_stay_fillers() -> None:
     module = imagenet(augmentation=DEIT)
     weight = torch.tensor([1.0, 1.0, 0.0])

@@ -95,6 +95,17 @@ def test_preparing_lists_once_and_again_after_a_change(tmp_path: Path) -> None:
         evaluated(data(tmp_path))
 
 
+def test_nothing_is_written_into_the_folder_of_the_images(tmp_path: Path) -> None:
+    shared, root = tmp_path / "shared", tmp_path / "root"
+    root.mkdir()
+    write_tree(shared / "mine")
+    (root / "mine").symlink_to(shared / "mine")
+    before = sorted(shared.rglob("*"))
+    prepare(root)
+    assert data(root).sizes["train"] > 0
+    assert sorted(shared.rglob("*")) == before
+
+
 def test_a_worker_tells_the_same_error(tmp_path: Path) -> None:
     write_tree(tmp_path / "mine")
     prepare(tmp_path)

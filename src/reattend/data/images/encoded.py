@@ -58,6 +58,11 @@ class EncodedFiles(RawFiles):
         return self.folder.parent
 
     @property
+    def prepared(self) -> Path:
+        """`<data.root>/prepared/<name>/<form>`: the folder itself may be a link to where nobody can write."""
+        return self.root / "prepared" / self.name / self.reading
+
+    @property
     def reading(self) -> str:
         """The form."""
         return self.form

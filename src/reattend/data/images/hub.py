@@ -90,7 +90,7 @@ class HubTables(EncodedFiles):
                 ]
                 if missing:
                     raise ReattendError(f"{self.folder / 'parquet'} has no {' and no '.join(missing)}.")
-                cache = self.folder / "prepared" / "arrow"
+                cache = self.prepared.with_name("arrow")
                 found = datasets.load_dataset("parquet", data_files=files, cache_dir=str(cache))
             else:
                 found = datasets.load_from_disk(str(self.folder))

@@ -109,9 +109,13 @@ class TrainingSamples(Samples):
                     self.erase(x[place])
             if self.mix is not None:
                 seed_generators(derive(self.seed, "mixup", batch.epoch, batch.start))
-                usable = (whole["weight"] > 0) | (batch.weight == 0)  # fillers are copies of whole images
-                whole["x"], whole["y"] = self.mix(x, whole["y"], usable)
+                whole["x"], whole["y"] = self.mix(x, whole["y"], self._whole(batch, whole.get(UNREADABLE, {})))
         return whole
+
+    def _whole(self, batch: MicroBatch, unreadable: dict[str, str]) -> Tensor:
+        """Which rows, fillers among them, have an image (B,)."""
+        names = (self.stored.name(row) for row in self.indices[batch.indices.numpy()].tolist())
+        return torch.tensor([not unreadable or name not in unreadable for name in names])
 
     def changed(self, image: Image.Image, batch: MicroBatch, place: int) -> Image.Image:
         """The image of a row, augmented."""

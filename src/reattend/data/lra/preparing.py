@@ -143,7 +143,7 @@ def _alone(raw: RawFiles, say: Say) -> Lease:
     told = False
     while True:
         try:
-            return Lease.claim(raw.folder / "prepared" / ".claim")
+            return Lease.claim(raw.prepared.with_name(".claim"))
         except RunClaimed:
             if not told:
                 say(f"Another process prepares {raw.label}: waiting for it.")
