@@ -1,0 +1,1 @@
+"""Continuing sequences with a trained autoregressive model."""

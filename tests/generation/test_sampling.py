@@ -1,0 +1,113 @@
+"""Drawing tokens: restrictions of the distribution, and equality with the parallel form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from reattend.attention import MultiHeadAttention
+from reattend.backbones import ARDecoder, build_backbone
+from reattend.config import compose, read, to_dict
+from reattend.errors import ReattendError
+from reattend.generation.command import main
+from reattend.generation.sampling import Sampling, continued
+from reattend.runs.load import save_model
+
+SHAPE: dict[str, Any] = {"vocabulary": 9, "num_outputs": 9, "max_length": 12, "dim": 8, "depth": 2, "num_heads": 2}
+
+
+def decoder(kernel: str) -> ARDecoder:
+    torch.manual_seed(0)
+    model = ARDecoder(lambda spec: MultiHeadAttention(spec, kernel={"name": kernel}), **SHAPE, ff_dim=16)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.5 * torch.randn_like(parameter)
+    return model.eval()
+
+
+def drawn(model: ARDecoder, prompt: torch.Tensor, length: int, sampling: Sampling, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.stack(list(continued(model, prompt, length, sampling, generator)), 1)
+
+
+@pytest.mark.parametrize("kernel", ["softmax", "linear"])
+@pytest.mark.parametrize("given", [0, 4])
+def test_the_likeliest_tokens_are_those_of_the_parallel_form(kernel: str, given: int) -> None:
+    model = decoder(kernel)
+    prompt = torch.randint(9, (3, given), generator=torch.Generator().manual_seed(1))
+    found = torch.cat([prompt, drawn(model, prompt, 12 - given, Sampling(temperature=0))], 1)
+    with torch.no_grad():
+        logits = model(found)[0]
+    assert torch.equal(logits[:, given:].argmax(-1), found[:, given:])
+
+
+def test_a_seed_draws_the_same() -> None:
+    model, prompt = decoder("softmax"), torch.zeros(2, 0, dtype=torch.int64)
+    first, same, other = (drawn(model, prompt, 12, Sampling(), seed) for seed in (0, 0, 1))
+    assert torch.equal(first, same)
+    assert not torch.equal(first, other)
+
+
+def test_restrictions_keep_the_likeliest() -> None:
+    logits = torch.tensor([[0.5, 0.2, 0.15, 0.1, 0.05]]).log()
+    torch.testing.assert_close(Sampling(top_k=2).probabilities(logits), torch.tensor([[5 / 7, 2 / 7, 0, 0, 0]]))
+    torch.testing.assert_close(Sampling(top_p=0.6).probabilities(logits), torch.tensor([[5 / 7, 2 / 7, 0, 0, 0]]))
+    torch.testing.assert_close(Sampling(top_p=0.5).probabilities(logits), torch.tensor([[1.0, 0, 0, 0, 0]]))
+    torch.testing.assert_close(Sampling().probabilities(logits), logits.exp())
+    squared = logits.exp().square()
+    torch.testing.assert_close(Sampling(temperature=0.5).probabilities(logits), squared / squared.sum())
+    assert Sampling(temperature=0).probabilities(logits).tolist() == [[1, 0, 0, 0, 0]]
+
+
+def test_frequencies_are_the_probabilities() -> None:
+    logits = torch.tensor([[0.5, 0.3, 0.2]]).log().expand(20_000, -1)
+    generator = torch.Generator().manual_seed(0)
+    counts = torch.multinomial(Sampling().probabilities(logits), 1, generator=generator)[:, 0].bincount(minlength=3)
+    torch.testing.assert_close(counts / 20_000, torch.tensor([0.5, 0.3, 0.2]), atol=0.02, rtol=0)
+
+
+def test_more_tokens_than_places_are_refused() -> None:
+    with pytest.raises(ReattendError, match=r"the model has places for 12\. length=8 at most"):
+        drawn(decoder("softmax"), torch.zeros(1, 4, dtype=torch.int64), 9, Sampling())
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    small = ["task.dims.dim=8", "task.dims.depth=1", "task.dims.num_heads=2", "task.dims.ff_dim=16", "attention=linear"]
+    config = read(compose(["task=char_lm/enwik8", *small]))
+    shape = {"vocabulary": 256, "num_outputs": 256, "max_length": 64}
+    model = build_backbone(config, shape)
+    for which in ("last", "best"):
+        save_model(tmp_path / "run", which, {"config": to_dict(config), "shape": shape}, model.state_dict())
+    return tmp_path / "run"
+
+
+def test_the_command(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [f"run={run}", "length=20", "batch=2", "prompt=12"]
+    assert main(arguments) == 0
+    first = capsys.readouterr()
+    parts = first.out.removesuffix("\n").split("\n---\n")
+    assert len(parts) >= 2
+    assert parts[0].startswith("12")
+    assert "bytes/s" in first.err
+    assert main(arguments) == 0
+    assert capsys.readouterr().out == first.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["run=nowhere"], "nowhere holds no trained model"),
+        (["run={run}", "length=65"], "length=64 at most"),
+        (["run={run}", "length=0"], "length"),
+        (["run={run}", "temperatur=1"], "Did you mean 'temperature'?"),
+        (["run={run}", "which=first"], "holds no model 'first'"),
+        (["run={run}", "top_p=2"], "top_p"),
+    ],
+)
+def test_mistakes_are_told(run: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], told: str) -> None:
+    assert main([argument.format(run=run) for argument in arguments]) == 2
+    assert told in capsys.readouterr().err
