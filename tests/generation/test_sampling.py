@@ -86,7 +86,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_the_command(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = [f"run={run}", "length=20", "batch=2", "prompt=12"]
+    arguments = [f"run={run}", "length=20", "batch=2", "prompt=12", "temperature=0.7", "top_p=0.9", "top_k=50"]
     assert main(arguments) == 0
     first = capsys.readouterr()
     parts = first.out.removesuffix("\n").split("\n---\n")
@@ -106,6 +106,7 @@ def test_the_command(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["run={run}", "temperatur=1"], "Did you mean 'temperature'?"),
         (["run={run}", "which=first"], "holds no model 'first'"),
         (["run={run}", "top_p=2"], "top_p"),
+        (["run={run}", "temperature=hot"], "temperature: expected float, found 'hot'"),
     ],
 )
 def test_mistakes_are_told(run: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], told: str) -> None:

@@ -106,7 +106,14 @@ def _parse(text: str, hint: Any) -> Any:
     origins = {get_origin(kind) for kind in (hint, *get_args(hint))}
     if origins & {list, tuple}:
         return [_scalar(part) for part in re.split(r",|(?<=\d)x(?=\d)", text)]
-    return _scalar(text)
+    return _fraction(text) if float in (hint, *get_args(hint)) else _scalar(text)
+
+
+def _fraction(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _scalar(text: str) -> int | bool | str:
