@@ -140,3 +140,26 @@ def test_an_unknown_part_is_told(tmp_path: Path) -> None:
     path, _ = saved(tmp_path)
     with pytest.raises(ReattendError, match=r"no part 'querry'. Did you mean 'query'\? Parts: query, key"):
         start_from(VisionTransformer(MultiHeadAttention, **SHAPE), path, ["querry"], 4)
+
+
+@pytest.mark.parametrize("options", [{"num_filters": 3}, {"query_activation": "none"}])
+def test_an_attention_of_other_widths_takes_all_of_its_own(tmp_path: Path, options: dict[str, Any]) -> None:
+    def make() -> VisionTransformer:
+        return VisionTransformer(lambda spec: AFTConv(spec, kernel_size=3, **options), **SHAPE, pooling="mean")
+
+    model, other = make(), make()
+    torch.save(model.state_dict(), tmp_path / "own.pt")
+    start = start_from(other, str(tmp_path / "own.pt"), [], 4)
+    assert start.anew == []
+    assert all(torch.equal(value, other.state_dict()[name]) for name, value in model.state_dict().items())
+
+
+def test_positions_with_another_class_token_start_anew(tmp_path: Path) -> None:
+    path, _ = saved(tmp_path)
+    model = VisionTransformer(MultiHeadAttention, **SHAPE, pooling="mean")
+    assert start_from(model, path, [], 4).anew == ["pos_embed"]
+
+
+def test_a_folder_without_a_run_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ReattendError, match="this is no folder of a finished run"):
+        read_weights(str(tmp_path))

@@ -165,3 +165,10 @@ def test_pixel_order_of_the_grid_is_that_of_the_image() -> None:
     VisionTransformer(factory, **LITTLE)
     assert [spec.layer for spec in seen] == [0, 1, 2]
     assert {(spec.grid, spec.prefix_tokens, spec.max_length, spec.num_layers) for spec in seen} == {((4, 4), 1, 17, 3)}
+
+
+@pytest.mark.parametrize("size", [12, 32])
+def test_biases_by_position_are_those_of_one_grid(size: int) -> None:
+    model = VisionTransformer(AFTFull, **LITTLE)
+    with pytest.raises(ValueError, match="position biases"):
+        model(torch.randn(1, 3, size, size))

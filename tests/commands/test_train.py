@@ -180,6 +180,26 @@ def test_all_mistakes_come_in_one_message_and_nothing_is_written(train: Train, t
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        (["scale.image_size=30"], "image_size: 30 is no multiple of backbone.options.patch_size=4. Nearest: 28 or 32"),
+        (["task.data_options.test_sizes=[33]"], "test_sizes: 33 is no multiple"),
+        (
+            ["attention=aft_full", "task.data_options.test_sizes=[56]"],
+            "test_56 cannot be evaluated with this attention",
+        ),
+    ],
+)
+def test_a_size_that_cannot_work_is_told_before_training(train: Train, overrides: list[str], told: str) -> None:
+    size = [override.replace("task.", "++task.") for override in overrides]
+    done = train("task=image/fashion_mnist", "scale=quick", "scale.steps_per_epoch=1", *size)
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "epoch 1" not in done.stdout
+
+
 def test_missing_data_is_told_within_seconds(train_command: Train, tmp_path: Path) -> None:
     start = time.monotonic()
     done = train_command("data=real", "task.dataset=Heartbeat", f"data.root={tmp_path}")

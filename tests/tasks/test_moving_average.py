@@ -56,3 +56,21 @@ def test_class_probabilities_are_targets() -> None:
     y = torch.softmax(torch.randn(2, 7), -1)
     expected = -(y * logits.log_softmax(-1)).sum(-1)
     torch.testing.assert_close(task.losses(logits, y), expected)
+
+
+def test_a_batch_of_fillers_counts_nowhere() -> None:
+    task = make_task()
+    batch = {"x": torch.ones(2, 3), "padding_mask": None, "y": torch.zeros(2, dtype=torch.int64)}
+    task._evaluate(batch | {"weight": torch.zeros(2)}, "test")
+    task._evaluate(batch | {"weight": torch.ones(2)}, "test")
+    assert 0 <= task._evaluated("test")[0][2].compute()["accuracy"] <= 1
+
+
+def test_buffers_are_copied_not_averaged() -> None:
+    """A random matrix that is drawn again and again has no mean worth the name."""
+    task = make_task()
+    model = nn.BatchNorm1d(3)
+    average = type(task.ema)(model, 0.75, exclude_buffers=task.ema.exclude_buffers)
+    model.running_mean.fill_(8.0)
+    average.update(model)
+    assert average.module.running_mean.tolist() == [8.0] * 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -66,6 +67,10 @@ def read_weights(weights: str) -> Weights:
         return _of_timm(weights.removeprefix(TIMM))
     path = Path(weights)
     if path.is_dir():
+        if not (path / DESCRIPTION).is_file():
+            raise ReattendError(
+                f"backbone.pretrained.weights={weights}: this is no folder of a finished run. {_REMEDY}"
+            )
         description = read_json(path / DESCRIPTION, _REMEDY)
         heads = description["config"]["backbone"]["options"].get("num_heads")
         return Weights(_state(read_torch(path / "model_best.pt", _REMEDY), path), heads)
@@ -157,8 +162,10 @@ def _copy(name: str, own: Tensor, theirs: Tensor, model: Any) -> bool:
     if name == "pos_embed" and own.shape != theirs.shape and own.shape[-1] == theirs.shape[-1]:
         from timm.layers import resample_abs_pos_embed
 
-        grid = [model.grid, model.grid]
-        theirs = resample_abs_pos_embed(theirs, new_size=grid, num_prefix_tokens=model.num_prefix_tokens)
+        prefix = model.num_prefix_tokens
+        if math.isqrt(theirs.shape[1] - prefix) ** 2 != theirs.shape[1] - prefix:
+            return False  # of another number of class tokens
+        theirs = resample_abs_pos_embed(theirs, new_size=[model.grid, model.grid], num_prefix_tokens=prefix)
     if own.shape != theirs.shape:
         return False
     own.copy_(theirs)
@@ -167,9 +174,13 @@ def _copy(name: str, own: Tensor, theirs: Tensor, model: Any) -> bool:
 
 def _copy_rows(own: Tensor, theirs: Tensor, attention: nn.Module, leave: Sequence[str]) -> list[tuple[str, bool]]:
     """Copies the rows of query, key and value that have the same shape; which were."""
-    widths = getattr(attention, "qkv_dims", [len(own) // 3] * 3)
+    widths = list(getattr(attention, "qkv_dims", [len(own) // 3] * 3))
+    # Of the same mixer, or of timm's attention, whose three parts are of one width.
+    others = widths if len(theirs) == len(own) else [len(theirs) // 3] * 3
+    if sum(others) != len(theirs):
+        return [(row, False) for row in ROWS]
     copied = []
-    for row, mine, other in zip(ROWS, own.split(list(widths)), theirs.chunk(3), strict=True):
+    for row, mine, other in zip(ROWS, own.split(widths), theirs.split(others), strict=True):
         if not len(mine):
             continue
         fits = row not in leave and mine.shape == other.shape

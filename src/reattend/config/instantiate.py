@@ -100,6 +100,8 @@ def build_problems(groups: Mapping[str, Any], tree: Mapping[str, Any]) -> list[s
                 problems.append(f"task.metric: {told}")
             if key == "task.data_target" and found is not UNREADABLE:
                 bind_signature(found, task.data_options, "task.data_options", problems, complete=False)
+    if isinstance(task, TaskConfig) and isinstance(backbone, BackboneConfig):
+        problems += _size_problems(task.data_options, backbone.options.get("patch_size"))
     spec = _backbone_spec(backbone, problems) if isinstance(backbone, BackboneConfig) else None
     if isinstance(attention, AttentionConfig):
         if spec is not None:
@@ -108,6 +110,19 @@ def build_problems(groups: Mapping[str, Any], tree: Mapping[str, Any]) -> list[s
         else:
             attention_factory(attention, problems)
     return problems
+
+
+def _size_problems(options: Mapping[str, Any], patch: Any) -> list[str]:
+    """Sizes of images that are not whole patches."""
+    if not isinstance(patch, int) or patch < 1:
+        return []
+    sizes = [("image_size", options.get("image_size")), *(("test_sizes", s) for s in options.get("test_sizes") or [])]
+    return [
+        f"task.data_options.{key}: {size} is no multiple of backbone.options.patch_size={patch}."
+        f" Nearest: {max(patch, size // patch * patch)} or {(size // patch + 1) * patch}"
+        for key, size in sizes
+        if isinstance(size, int) and size % patch
+    ]
 
 
 def _mixer_factory(attention: AttentionConfig, path: str, problems: list[str]) -> MixerFactory | None:

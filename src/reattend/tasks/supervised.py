@@ -35,7 +35,7 @@ class SupervisedTask(pl.LightningModule, ABC):
     for each (seed, epoch, micro-batch, rank), so that an interrupted run continues with the same numbers.
 
     With `recipe.ema_decay` = d a second model has the average a <- d a + (1 - d) w of the weights w after each update,
-    from the initial ones on, and each metric is there for it too, as "accuracy_ema".
+    from the initial ones on, and the buffers as they are; each metric is there for it too, as "accuracy_ema".
 
     Attributes:
         kind: of the data that it learns from: "classification", "regression", ...
@@ -243,8 +243,10 @@ class SupervisedTask(pl.LightningModule, ABC):
     def _evaluate(self, batch: Batch, split: str) -> None:
         real = batch["weight"] > 0
         for _, model, metrics in self._evaluated(split):
+            # Also where nothing is real: under FSDP all processes have to call the model.
             outputs, _ = model(batch["x"], batch["padding_mask"])
-            metrics.update(outputs.float()[real], batch["y"][real])
+            if real.any():
+                metrics.update(outputs.float()[real], batch["y"][real])
 
     def _log_metrics(self, split: str) -> None:
         self.log_dict(
@@ -262,4 +264,5 @@ def _moving_average(model: nn.Module, decay: float) -> Any:
     # Imported here: timm takes seconds, and most recipes average nothing.
     from timm.utils import ModelEmaV3
 
-    return ModelEmaV3(model, decay).requires_grad_(False)
+    # Buffers are copied: a mean of random matrices that are drawn again and again is none of them.
+    return ModelEmaV3(model, decay, exclude_buffers=True).requires_grad_(False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import pickle
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,18 @@ def test_two_forms_at_once_are_refused_until_one_is_named(tmp_path: Path) -> Non
     for form in ("imagefolder", "tar_shards"):
         prepare(tmp_path, form=form)
         assert data(tmp_path, form=form).origin == form
+
+
+def test_a_test_set_beside_the_validation_set_is_left_alone(tmp_path: Path) -> None:
+    """As ImageNet's, whose classes are secret."""
+    write_shards(tmp_path / "mine")
+    write_hub(tmp_path / "table", parquet=True)
+    shutil.copy(tmp_path / "mine" / "shards" / "val-0.tar", tmp_path / "mine" / "shards" / "test-0.tar")
+    parquet = tmp_path / "table" / "parquet"
+    shutil.copy(next(parquet.glob("validation-*")), parquet / "test-00000-of-00001.parquet")
+    for name in ("mine", "table"):
+        prepare(tmp_path, name)
+        assert data(tmp_path, name).sizes["test"] == len(files()["val"])
 
 
 def test_preparing_lists_once_and_again_after_a_change(tmp_path: Path) -> None:

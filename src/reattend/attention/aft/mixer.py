@@ -149,6 +149,11 @@ class AFTMixer(Mixer):
             raise ValueError("there is no token")
         if not self.any_length and x.shape[1] > self.spec.max_length:
             raise ValueError(f"{x.shape[1]} tokens, but there are position biases for {self.spec.max_length} only")
+        if not self.any_length and self.spec.grid is not None and x.shape[1] != self.spec.max_length:
+            # Its biases by position would be those between other places.
+            raise ValueError(
+                f"{x.shape[1]} tokens are of another grid than that of the position biases, {self.spec.grid}"
+            )
 
     def _queries_keys_values(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(B, ..., D) each, the query of width 0 where there is none; in float32 at least."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from reattend.data.lra.arrays import Block, Prepared
 from reattend.data.lra.raw import RawFiles
 
 SPLITS = {"train": ("train",), "test": ("val", "validation", "test")}  # and how the forms may call them
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,11 @@ class EncodedFiles(RawFiles):
         Raises:
             ReattendError: the files have gone.
         """
+
+
+def first_of(names: Sequence[str], find: Callable[[str], list[Found]]) -> list[Found]:
+    """What the first of a split's names finds: ImageNet's real test set, without labels, may lie beside "val"."""
+    return next((found for name in names if (found := find(name))), [])
 
 
 def block(names: Sequence[str], numbers: Sequence[Sequence[int]], labels: Sequence[int]) -> Block:

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from reattend.data.images.encoded import SPLITS, EncodedFiles, block
+from reattend.data.images.encoded import SPLITS, EncodedFiles, block, first_of
 from reattend.data.images.stored import Encoded
 from reattend.data.lra.arrays import Block, Prepared
 from reattend.errors import ReattendError
@@ -82,7 +82,7 @@ class HubTables(EncodedFiles):
         try:
             if self._parquet:
                 files = {
-                    split: [str(path) for path in self._parquet if path.name.startswith(names)]
+                    split: first_of(names, lambda name: [str(p) for p in self._parquet if p.name.startswith(name)])
                     for split, names in SPLITS.items()
                 }
                 missing = [

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from reattend.data.images.decoding import HEAD, TAIL
-from reattend.data.images.encoded import SPLITS, EncodedFiles, block
+from reattend.data.images.encoded import SPLITS, EncodedFiles, block, first_of
 from reattend.data.images.stored import Encoded
 from reattend.data.lra.arrays import Block, Prepared
 from reattend.errors import ReattendError
@@ -67,8 +67,7 @@ class TarShards(EncodedFiles):
     def _shards(self) -> dict[str, list[Path]]:
         folder = self.folder / _FOLDER
         return {
-            split: sorted(path for name in names for path in folder.glob(f"{name}-*.tar"))
-            for split, names in SPLITS.items()
+            split: first_of(names, lambda name: sorted(folder.glob(f"{name}-*.tar"))) for split, names in SPLITS.items()
         }
 
     def _index(self, path: Path) -> list[tuple[str, tuple[int, int], int]]:
