@@ -109,7 +109,7 @@ def test_a_ladder_turns_each_quirk_alone() -> None:
         ([TABLE, "rows="], "No rows are chosen"),
         ([TABLE, "ladder=maybe"], "true or false"),
         (["table=nowhere.yaml"], "nowhere.yaml"),
-        (["table=primal_dual/table3", "ladder=true"], "does not exist yet"),
+        (["table=primal_attention/table4", "ladder=true"], "does not exist yet"),
         ([TABLE, "row.x=attention=sofmax"], "softmax"),
         (["tabel=primal_dual/table1"], "Did you mean 'table'?"),
         ([TABLE, "sead=3"], "Did you mean 'seeds'?"),
