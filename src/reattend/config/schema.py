@@ -131,7 +131,7 @@ class AugmentationConfig:
         label_smoothing: mass that is spread evenly over all classes.
     """
 
-    crop_scale: tuple[Fraction, Positive] | None = None
+    crop_scale: tuple[Share, Share] | None = None
     flip: Fraction = 0.0
     pad: NonNegativeInt = 0
     color_jitter: NonNegative = 0.0
