@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options, others = read_own(Options, [a for a in given if not a.startswith("prompt=")], USAGE)
         if others:
             raise ReattendError(f"{' '.join(others)}: a trained model is used as it is.\n{USAGE}")
-        texts, seconds = generate(options, prompts[-1] if prompts else "")
+        texts, seconds = generate(replace(options, prompt=prompts[-1]) if prompts else options)
     except ReattendError as error:
         print(error, file=sys.stderr)
         return 2
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def generate(options: Options, prompt: str) -> tuple[list[str], float]:
+def generate(options: Options) -> tuple[list[str], float]:
     """Prompt and continuation of each sample, and the seconds that drawing took.
 
     Raises:
@@ -79,7 +79,7 @@ def generate(options: Options, prompt: str) -> tuple[list[str], float]:
     model = load(Path(options.run), options.which)
     if not isinstance(model, ARDecoder):
         raise ReattendError(f"{options.run} holds no autoregressive model: runs of char_lm/* do.")
-    ids = torch.tensor(list(prompt.encode()), dtype=torch.int64).expand(options.batch, -1)
+    ids = torch.tensor(list(options.prompt.encode()), dtype=torch.int64).expand(options.batch, -1)
     sampling = Sampling(options.temperature, options.top_k, options.top_p)
     generator = torch.Generator().manual_seed(options.seed)
     start = time.perf_counter()

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy
 
-from reattend.config.schema import RecipeConfig
 from reattend.tasks.cross_entropy import MeanCrossEntropy
 from reattend.tasks.supervised import SupervisedTask
 
@@ -18,30 +17,11 @@ from reattend.tasks.supervised import SupervisedTask
 class Classification(SupervisedTask):
     """One class for each sample, by cross-entropy; reports `accuracy` (fraction right) and `loss` (nats).
 
-    Args:
-        model: see `SupervisedTask`; its outputs are logits (B, num_outputs).
-        num_outputs: number of classes.
-        recipe: see `SupervisedTask`.
-        seed: see `SupervisedTask`.
-        split: see `SupervisedTask`.
-        loss_weights: see `SupervisedTask`.
+    The model's outputs are logits (B, num_outputs).
     """
 
     kind = "classification"
     higher_is_better: ClassVar[Mapping[str, bool]] = {"accuracy": True, "loss": False}
-
-    def __init__(
-        self,
-        model: nn.Module,
-        *,
-        num_outputs: int,
-        recipe: RecipeConfig,
-        seed: int,
-        split: str,
-        loss_weights: Mapping[str, float],
-    ) -> None:
-        self.num_outputs = num_outputs
-        super().__init__(model, recipe=recipe, seed=seed, split=split, loss_weights=loss_weights)
 
     def losses(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Cross-entropy of each sample, (B,), from classes `y` (B,) or probabilities (B, num_outputs)."""

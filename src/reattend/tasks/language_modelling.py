@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 from torchmetrics import MetricCollection
 
-from reattend.config.schema import RecipeConfig
 from reattend.data.language.blocks import IGNORED
 from reattend.tasks.supervised import SupervisedTask
 from reattend.tasks.token_cross_entropy import TokenCrossEntropy, Unit
@@ -18,31 +17,12 @@ from reattend.tasks.token_cross_entropy import TokenCrossEntropy, Unit
 class LanguageModelling(SupervisedTask):
     """Each token from those before it, by cross-entropy; reports `loss` (nats) and what a subclass adds.
 
-    Args:
-        model: see `SupervisedTask`; its outputs are logits (B, N, V).
-        num_outputs: number of token ids V.
-        recipe: see `SupervisedTask`.
-        seed: see `SupervisedTask`.
-        split: see `SupervisedTask`.
-        loss_weights: see `SupervisedTask`.
+    The model's outputs are logits (B, N, num_outputs).
     """
 
     kind = "language_modelling"
     higher_is_better: ClassVar[Mapping[str, bool]] = {"loss": False}
     units: ClassVar[Mapping[str, Unit]] = {"loss": "nats"}
-
-    def __init__(
-        self,
-        model: nn.Module,
-        *,
-        num_outputs: int,
-        recipe: RecipeConfig,
-        seed: int,
-        split: str,
-        loss_weights: Mapping[str, float],
-    ) -> None:
-        self.num_outputs = num_outputs
-        super().__init__(model, recipe=recipe, seed=seed, split=split, loss_weights=loss_weights)
 
     def losses(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Mean cross-entropy of each sequence over its tokens with a target, (B,)."""

@@ -43,7 +43,9 @@ class Regression(SupervisedTask):
     ) -> None:
         if num_outputs != 1:
             raise ValueError(f"a regression has one output, not {num_outputs}")
-        super().__init__(model, recipe=recipe, seed=seed, split=split, loss_weights=loss_weights)
+        super().__init__(
+            model, num_outputs=num_outputs, recipe=recipe, seed=seed, split=split, loss_weights=loss_weights
+        )
 
     def losses(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Squared error of each sample, (B,)."""

@@ -43,6 +43,7 @@ class SupervisedTask(pl.LightningModule, ABC):
 
     Args:
         model: called as `model(x, padding_mask)`, returns outputs and the mixers' losses.
+        num_outputs: what the model gives for a sample, or for each of its tokens: classes, token ids, 1 for a number.
         recipe: optimiser, schedule and clipping.
         seed: of the run.
         split: "test" or "val": what the evaluation during training sees.
@@ -56,10 +57,18 @@ class SupervisedTask(pl.LightningModule, ABC):
     higher_is_better: ClassVar[Mapping[str, bool]]
 
     def __init__(
-        self, model: nn.Module, *, recipe: RecipeConfig, seed: int, split: str, loss_weights: Mapping[str, float]
+        self,
+        model: nn.Module,
+        *,
+        num_outputs: int,
+        recipe: RecipeConfig,
+        seed: int,
+        split: str,
+        loss_weights: Mapping[str, float],
     ) -> None:
         super().__init__()
         self.model = model
+        self.num_outputs = num_outputs
         self.recipe = recipe
         self.seed = seed
         self.split = split
