@@ -57,3 +57,17 @@ def test_a_uniform_guess_of_256_levels_is_8_bits() -> None:
     metrics = task(PixelModelling).make_metrics()
     metrics.update(torch.zeros(2, 9, 256), torch.randint(256, (2, 9)))
     assert metrics.compute()["bits_per_dim"].item() == pytest.approx(8)
+
+
+def test_training_reports_its_own_batches_in_the_units_of_the_task() -> None:
+    learner = task(ByteModelling)
+    learner.train_loss.update(9.0)
+    for rows in (slice(0, 2), slice(2, 3)):
+        found = learner.losses(logits[rows], y[rows])
+        learner.watch(found, torch.ones(len(found)))
+    learner.watch(torch.tensor([99.0]), torch.zeros(1))  # a filler
+    nats = task(ByteModelling).losses(logits, y).mean().item()
+    assert learner.take_train_metrics() == {"loss": 9.0, "bits_per_char": pytest.approx(nats / math.log(2))}
+    learner.watch(torch.tensor([1.0]), torch.ones(1))
+    learner.train_loss.update(1.0)
+    assert learner.take_train_metrics()["bits_per_char"] == pytest.approx(1 / math.log(2))

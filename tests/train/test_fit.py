@@ -68,8 +68,13 @@ def test_learns_the_rule_of_the_stand_in(tmp_path: Path) -> None:
 def test_the_last_epoch_is_evaluated_whatever_the_interval(tmp_path: Path, epochs: int, evaluated: list[int]) -> None:
     result = trained(tmp_path, f"recipe.epochs={epochs}", "recipe.eval_every_epochs=2")
     (path,) = tmp_path.rglob("metrics.csv")
-    assert [row.epoch for row in read_metrics(path) if row.metric == "test/accuracy"] == evaluated
+    rows = read_metrics(path)
+    assert [row.epoch for row in rows if row.metric == "test/accuracy"] == evaluated
     last, best = result.metrics["last"], result.metrics["best_on_test"]
+    losses_by_epoch = {row.epoch: row.value for row in rows if row.metric == "train/loss"}
+    assert [chosen.metrics["train/loss"] for chosen in (last, best)] == [
+        losses_by_epoch[chosen.epoch] for chosen in (last, best)
+    ]
     assert last.epoch == epochs
     assert best.metrics["test/accuracy"] >= last.metrics["test/accuracy"]
 

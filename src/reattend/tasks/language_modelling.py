@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
-from torchmetrics import MetricCollection
+from torchmetrics import MeanMetric, MetricCollection
 
 from reattend.data.language.blocks import IGNORED
 from reattend.tasks.supervised import SupervisedTask
-from reattend.tasks.token_cross_entropy import TokenCrossEntropy, Unit
+from reattend.tasks.token_cross_entropy import TokenCrossEntropy, Unit, in_unit
 
 
 class LanguageModelling(SupervisedTask):
     """Each token from those before it, by cross-entropy; reports `loss` (nats) and what a subclass adds.
 
-    The model's outputs are logits (B, N, num_outputs).
+    The model's outputs are logits (B, N, num_outputs). Training reports the same of an epoch's batches as they were
+    trained on, with dropout and augmentation: the mean over sequences, without losses of the mixers.
     """
 
     kind = "language_modelling"
@@ -28,6 +29,22 @@ class LanguageModelling(SupervisedTask):
         """Mean cross-entropy of each sequence over its tokens with a target, (B,)."""
         nats = F.cross_entropy(outputs.mT, y, ignore_index=IGNORED, reduction="none")
         return nats.sum(1) / (y != IGNORED).sum(1).clamp(min=1)
+
+    def __init__(self, model: nn.Module, **options: Any) -> None:
+        super().__init__(model, **options)
+        self.train_nats = MeanMetric()
+        self.train_nats.persistent(True)
+
+    def watch(self, losses: Tensor, weight: Tensor) -> None:
+        """Adds sequences to the mean of the epoch."""
+        self.train_nats.update(losses, weight)
+
+    def take_train_metrics(self) -> dict[str, float]:
+        """Means over training since this was called last, in the units of the task."""
+        nats = self.train_nats.compute()
+        self.train_nats.reset()
+        own = {name: float(in_unit(nats, unit)) for name, unit in self.units.items() if name != "loss"}
+        return super().take_train_metrics() | own
 
     def make_metrics(self) -> MetricCollection:
         """Means over tokens, in the units of the task."""

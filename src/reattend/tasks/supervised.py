@@ -117,6 +117,7 @@ class SupervisedTask(pl.LightningModule, ABC):
     def _micro_batch_loss(self, batch: Batch) -> Tensor:
         outputs, mixer_losses = self.model(batch["x"], batch["padding_mask"])
         per_sample = self.losses(outputs.float(), batch["y"])
+        self.watch(per_sample.detach(), batch["weight"])
         own, measured = split_measurements(mixer_losses)
         self._check_weights(own)
         self.measurements.add(measured, batch["weight"])
@@ -166,11 +167,14 @@ class SupervisedTask(pl.LightningModule, ABC):
         """Goes on with them."""
         self.measurements.sums = checkpoint.get("measurements", {})
 
-    def take_train_loss(self) -> float:
-        """Mean training loss since this was called last, over all processes; starts anew."""
+    def watch(self, losses: Tensor, weight: Tensor) -> None:
+        """Sees the losses of training samples (B,), without those of the mixers, for `take_train_metrics`."""
+
+    def take_train_metrics(self) -> dict[str, float]:
+        """Means over training since this was called last, over all processes, and starts anew: `loss`, of all terms."""
         value = float(self.train_loss.compute())
         self.train_loss.reset()
-        return value
+        return {"loss": value}
 
     def configure_gradient_clipping(
         self,

@@ -126,10 +126,10 @@ class WriteMetrics(pl.Callback):
         self._write(trainer, {k: float(v) for k, v in trainer.callback_metrics.items() if k.startswith(task.split)})
 
     def on_train_epoch_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
-        """Mean training loss of the epoch, and what the mixers measured."""
+        """Training metrics of the epoch, and what the mixers measured."""
         assert isinstance(task, SupervisedTask)
-        measured = {f"train/{name}": value for name, value in task.take_measurements().items()}
-        self._write(trainer, {"train/loss": task.take_train_loss(), **measured})
+        metrics = task.take_train_metrics() | task.take_measurements()
+        self._write(trainer, {f"train/{name}": value for name, value in metrics.items()})
 
     def _write(self, trainer: pl.Trainer, metrics: dict[str, float]) -> None:
         for logger in trainer.loggers:

@@ -18,7 +18,7 @@ from reattend.config.schema import RunConfig
 from reattend.data.sampled import SampledData
 from reattend.runs.checkpoints import check_checkpoint
 from reattend.runs.lease import Lease
-from reattend.runs.metrics import FILE, MetricsFile
+from reattend.runs.metrics import FILE, MetricsFile, read_metrics
 from reattend.runs.result import Selected
 from reattend.tasks.supervised import EMA, SupervisedTask
 from reattend.train.callbacks import HoldLease, KeepState, WriteMetrics, model_weights
@@ -89,13 +89,26 @@ def fit(
     trainer.fit(task, datamodule=data, ckpt_path=checkpoint, weights_only=True)
     seconds = keep.elapsed
     weights = {"last": model_weights(trainer), "best": keep.best_weights}
-    metrics = {"last": Selected(config.recipe.epochs, trainer.global_step, _test(trainer, task, data))}
+    last = config.recipe.epochs
+    trained = _training(metrics_file)
+    metrics = {"last": Selected(last, trainer.global_step, trained.get(last, {}) | _test(trainer, task, data))}
     task.model.load_state_dict(keep.best_weights)
     # The average of the weights is that of the last epoch.
     tested = {name: value for name, value in _test(trainer, task, data).items() if not name.endswith(EMA)}
-    best = Selected(keep.best["epoch"], keep.best["step"], tested | {metric: keep.best["value"]})
+    tested = trained.get(keep.best["epoch"], {}) | tested | {metric: keep.best["value"]}
+    best = Selected(keep.best["epoch"], keep.best["step"], tested)
     metrics["best_on_validation" if task.split == "val" else "best_on_test"] = best
     return Trained(metrics, weights, seconds)
+
+
+def _training(metrics_file: MetricsFile) -> dict[int, dict[str, float]]:
+    """Metrics of training, such as "train/loss", by epoch; of processes that write no file, none."""
+    found: dict[int, dict[str, float]] = {}
+    rows = read_metrics(metrics_file.path) if metrics_file.path.exists() else []
+    for row in rows:
+        if row.metric.startswith("train/"):
+            found.setdefault(row.epoch, {})[row.metric] = row.value
+    return found
 
 
 def _test(trainer: pl.Trainer, task: SupervisedTask, data: SampledData) -> dict[str, float]:
