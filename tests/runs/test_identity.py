@@ -65,7 +65,7 @@ COUNTED = [path for path in COUNTED if path not in ("attention.default", "attent
 def test_every_key_of_the_schema_is_classified_exactly_once() -> None:
     for path in leaves(example()):
         assert covered(path, COUNTS) != covered(path, IGNORED), path
-    known = set(leaves(example()))
+    known = {*leaves(example()), "task.data_options.file"}  # which only texts have
     for entry in (*COUNTS, *IGNORED):
         assert any(path == entry or path.startswith(f"{entry}.") for path in known), entry
 
@@ -126,6 +126,12 @@ def test_data_and_revisions_count() -> None:
     assert fingerprint(config, "data", {"attention": 1}) != of(config)
     assert fingerprint(config, "data", {"attention": 1}) != fingerprint(config, "data", {"attention": 2})
     assert fingerprint(config, "data", {"attention": 1}) != fingerprint(config, "data", {"task": 1})
+
+
+def test_a_file_counts_by_its_content_and_not_by_its_place() -> None:
+    text, moved, cut = ({"max_length": n, "file": path} for n, path in ((8, "a"), (8, "b"), (9, "a")))
+    known = [of(with_value(example(), "task.data_options", options)) for options in (text, moved, cut)]
+    assert known[0] == known[1] != known[2]
 
 
 def test_without_data_there_is_no_fingerprint() -> None:

@@ -94,6 +94,7 @@ IGNORED = (
     "task.weight_decay",
     "task.published",
     "task.quick",
+    "task.data_options.file",  # its bytes are the data's checksum
     "task.selection",  # acts through the protocol's
     "scale.epochs",
     "scale.steps_per_epoch",
@@ -199,8 +200,9 @@ def _selected(config: Mapping[str, Any]) -> dict[str, Any]:
     chosen: dict[str, Any] = {}
     for group, entries in config.items():
         for path, value in _classified(group, entries):
-            if path.partition(".")[0] != "attention" and not _is_as_before(path, value):
-                chosen[path] = _without_as_before(path, value)
+            kept = _without_as_before(path, value)
+            if path.partition(".")[0] != "attention" and not _is_as_before(path, kept):
+                chosen[path] = kept
     return chosen | {"attention": _attention(config["attention"])}
 
 

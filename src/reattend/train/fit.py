@@ -91,12 +91,15 @@ def fit(
     weights = {"last": model_weights(trainer), "best": keep.best_weights}
     last = config.recipe.epochs
     trained = _training(metrics_file)
-    metrics = {"last": Selected(last, trainer.global_step, trained.get(last, {}) | _test(trainer, task, data))}
-    task.model.load_state_dict(keep.best_weights)
+    tested = _test(trainer, task, data)
+    metrics = {"last": Selected(last, trainer.global_step, trained.get(last, {}) | tested)}
+    if keep.best["epoch"] != last:
+        task.model.load_state_dict(keep.best_weights)
+        tested = _test(trainer, task, data)
     # The average of the weights is that of the last epoch.
-    tested = {name: value for name, value in _test(trainer, task, data).items() if not name.endswith(EMA)}
-    tested = trained.get(keep.best["epoch"], {}) | tested | {metric: keep.best["value"]}
-    best = Selected(keep.best["epoch"], keep.best["step"], tested)
+    own = {name: value for name, value in tested.items() if not name.endswith(EMA)}
+    found = trained.get(keep.best["epoch"], {}) | own | {metric: keep.best["value"]}
+    best = Selected(keep.best["epoch"], keep.best["step"], found)
     metrics["best_on_validation" if task.split == "val" else "best_on_test"] = best
     return Trained(metrics, weights, seconds)
 
