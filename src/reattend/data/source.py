@@ -45,6 +45,11 @@ class DataSource(ABC):
     def options(config: RunConfig) -> dict[str, Any]:
         """What the data module takes besides what every one takes."""
 
+    @staticmethod
+    def further_tests(config: RunConfig) -> list[str]:
+        """Names of the further forms of test that the data module gives, such as "test_384"."""
+        return []
+
     @abstractmethod
     def require(self) -> None:
         """Returns if the data is there.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
@@ -43,7 +43,7 @@ class LanguageModelling(SupervisedTask):
         """Means over training since this was called last, in the units of the task."""
         nats = self.train_nats.compute()
         self.train_nats.reset()
-        own = {name: float(in_unit(nats, unit)) for name, unit in self.units.items() if name != "loss"}
+        own = {name: float(in_unit(nats, self.units[name])) for name in self.train_metrics if name != "loss"}
         return super().take_train_metrics() | own
 
     def make_metrics(self) -> MetricCollection:
@@ -57,6 +57,7 @@ class ByteModelling(LanguageModelling):
 
     higher_is_better: ClassVar[Mapping[str, bool]] = {"loss": False, "bits_per_char": False}
     units: ClassVar[Mapping[str, Unit]] = {"loss": "nats", "bits_per_char": "bits"}
+    train_metrics: ClassVar[Sequence[str]] = ("loss", "bits_per_char")
 
 
 class PixelModelling(LanguageModelling):
@@ -64,6 +65,7 @@ class PixelModelling(LanguageModelling):
 
     higher_is_better: ClassVar[Mapping[str, bool]] = {"loss": False, "bits_per_dim": False}
     units: ClassVar[Mapping[str, Unit]] = {"loss": "nats", "bits_per_dim": "bits"}
+    train_metrics: ClassVar[Sequence[str]] = ("loss", "bits_per_dim")
 
 
 class WordModelling(LanguageModelling):
@@ -71,3 +73,4 @@ class WordModelling(LanguageModelling):
 
     higher_is_better: ClassVar[Mapping[str, bool]] = {"loss": False, "perplexity": False}
     units: ClassVar[Mapping[str, Unit]] = {"loss": "nats", "perplexity": "perplexity"}
+    train_metrics: ClassVar[Sequence[str]] = ("loss", "perplexity")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import pytorch_lightning as pl
@@ -40,6 +40,7 @@ class SupervisedTask(pl.LightningModule, ABC):
     Attributes:
         kind: of the data that it learns from: "classification", "regression", ...
         higher_is_better: direction of each metric.
+        train_metrics: what `take_train_metrics` gives.
 
     Args:
         model: called as `model(x, padding_mask)`, returns outputs and the mixers' losses.
@@ -55,6 +56,7 @@ class SupervisedTask(pl.LightningModule, ABC):
 
     kind: ClassVar[str]
     higher_is_better: ClassVar[Mapping[str, bool]]
+    train_metrics: ClassVar[Sequence[str]] = ("loss",)
 
     def __init__(
         self,

@@ -54,6 +54,11 @@ class ImageSource(DataSource):
             "pinned": config.trainer.accelerator != "cpu",
         }
 
+    @staticmethod
+    def further_tests(config: RunConfig) -> list[str]:
+        """Other sizes of images."""
+        return [f"test_{size}" for size in config.task.data_options.get("test_sizes", [])]
+
     def require(self) -> None:
         """Finds the files, and the list of them."""
         self.images.require()

@@ -39,6 +39,11 @@ class TextSource(DataSource):
         """The options of the task's data."""
         return dict(config.task.data_options)
 
+    @staticmethod
+    def further_tests(config: RunConfig) -> list[str]:
+        """The evaluation with a sliding context."""
+        return ["test_sliding"]
+
     def require(self) -> None:
         """Finds the file."""
         self.text.find()
