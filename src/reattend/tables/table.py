@@ -29,10 +29,14 @@ OF_A_RUN = ("parameters", "flops", "training_flops", *OF_A_DEVICE)
 
 @dataclass(frozen=True)
 class Setting:
-    """A row or a column: what it is called and the overrides that it adds to a command line."""
+    """A row or a column: what it is called and the overrides that it adds to a command line.
+
+    `at` is where a row lies on the table's sweep.
+    """
 
     overrides: list[str]
     label: str | None = None
+    at: float | None = None
 
 
 @dataclass(frozen=True)
@@ -149,6 +153,7 @@ class Table:
         elsewhere: numbers of others for the same cells, to be looked at and not compared with.
         claims: by name.
         footnotes: what a reader has to know beside the numbers.
+        sweep: what rows with an `at` vary, such as "window s"; a page draws each value along it.
     """
 
     title: str
@@ -164,6 +169,7 @@ class Table:
     elsewhere: list[PublishedNumbers] = field(default_factory=list)
     claims: Mapping[str, Claim] = field(default_factory=dict)
     footnotes: list[str] = field(default_factory=list)
+    sweep: str = ""
 
     @property
     def all_columns(self) -> list[str]:

@@ -52,6 +52,10 @@ def contradictions(table: Table) -> Iterator[str]:
         yield from (f"{place}: {told}" for told in not_of_a_table(overrides))
     if table.mean in table.columns:
         yield f"mean: '{table.mean}' is a column already"
+    swept = [name for name, row in table.rows.items() if row.at is not None]
+    if bool(swept) != bool(table.sweep):
+        yield f"sweep: rows have an 'at' where the table says of what, here {', '.join(swept) or 'none'} has one"
+    yield from (f"columns.{name}.at: only rows lie on a sweep" for name, c in table.columns.items() if c.at is not None)
     for name, value in table.values.items():
         if value.relative_to is not None:
             yield from _unknown(f"values.{name}.relative_to", value.relative_to, table.rows)

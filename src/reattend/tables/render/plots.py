@@ -21,6 +21,7 @@ from reattend.errors import ReattendError
 from reattend.runs.metrics import FILE, read_metrics
 from reattend.runs.result import Result
 from reattend.tables.evidence import Evidence, Measured, Ranking
+from reattend.tables.render.sweep_plot import along_sweep, places_of
 from reattend.tables.render.view import column_label, label, row_label
 from reattend.tables.results import Found
 from reattend.tables.table import OF_A_RUN, Place, Value
@@ -79,6 +80,7 @@ def figures(evidence: Evidence) -> Figures:
                 drawn.append(_seeds(evidence, where, value, cells))
                 if quality:
                     drawn += _against_cost(evidence, where, value, cells, notes)
+                drawn += _along_sweep(evidence, where, (column, name), cells)
         for ranking in evidence.rankings:
             drawn.append(_critical_differences(evidence, ranking))
     return Figures(tuple(drawn), tuple(_told(reason, runs) for reason, runs in notes.items()))
@@ -175,6 +177,16 @@ def _against_cost(
         axes.margins(x=0.1)
         _legend(drawing, evidence, rows)
         yield _figure(where, f"against {name} (mean ± std)", drawing)
+
+
+def _along_sweep(
+    evidence: Evidence, where: tuple[str, str], place: tuple[str, str], cells: Mapping[str, Measured]
+) -> Iterator[Figure]:
+    table, (column, name) = evidence.request.table, place
+    at = places_of(table, evidence.request.rows)
+    drawing = along_sweep(table, at, cells, column, name, _axis_label(table.values[name]))
+    if drawing is not None:
+        yield _figure(where, f"along the {table.sweep}", drawing)
 
 
 def _critical_differences(evidence: Evidence, ranking: Ranking) -> Figure:
