@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from reattend.attention import MixerSpec
 from reattend.efficiency.arguments import Shape, read_own
 from reattend.efficiency.command import main
+from reattend.efficiency.measure_language import measure_decoding, measure_language
 from reattend.efficiency.measure_loading import measure_loading
 from reattend.efficiency.measure_mechanisms import Mechanisms
 from reattend.efficiency.measure_mixers import Mixers, measure_mixers
@@ -165,6 +166,22 @@ def test_a_task_alone_measures_updates_of_its_model(capsys: pytest.CaptureFixtur
     assert stopped.value.code == 0
     rows = re.findall(r"^│ (\S.*?) +│", capsys.readouterr().out, flags=re.MULTILINE)
     assert rows == [FOLLOWED, "bn", "primal", AS_CONFIGURED]
+
+
+SMALL_DECODER = [*(f"backbone.options.{key}={size}" for key, size in {"dim": 8, "depth": 1}.items()), "rounds=1"]
+
+
+def test_decoders_are_measured_beside_softmax_at_each_length() -> None:
+    page = measure_language(["attention=linear", "lengths=16,32", *SMALL_DECODER])
+    assert list(page.rows) == ["linear, 16 tokens", "linear, 32 tokens"]
+    assert page.title.startswith("one update, batch 1; 1 layers, width 8, 4 heads")
+
+
+def test_the_state_of_a_recurrence_keeps_its_size() -> None:
+    page = measure_decoding(["attention=softmax,linear", "lengths=8,24", *SMALL_DECODER])
+    kept = {row: page.rows[row]["raw"]["bytes"] for row in page.rows}
+    assert kept["linear, after 24 tokens"] == kept["linear, after 8 tokens"]
+    assert kept["softmax, after 24 tokens"] == 3 * kept["softmax, after 8 tokens"] == 24 * 2 * 8 * 4
 
 
 def test_loading_is_set_beside_updates(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from rich.console import Console
 from reattend.efficiency import (
     measure_framework,
     measure_images,
+    measure_language,
     measure_loading,
     measure_mechanisms,
     measure_mixers,
@@ -27,6 +28,8 @@ MEASURES: Mapping[str, Callable[[Sequence[str]], Page]] = {
     "training": measure_training.measure_training,
     "loading": measure_loading.measure_loading,
     "images": measure_images.measure_images,
+    "language": measure_language.measure_language,
+    "decoding": measure_language.measure_decoding,
 }
 _MODULES = (
     measure_mixers,
@@ -36,6 +39,7 @@ _MODULES = (
     measure_training,
     measure_loading,
     measure_images,
+    measure_language,
 )
 USAGE = "\n".join(module.USAGE for module in _MODULES)
 
