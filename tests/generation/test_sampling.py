@@ -76,7 +76,7 @@ def test_more_tokens_than_places_are_refused() -> None:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    small = ["task.dims.dim=8", "task.dims.depth=1", "task.dims.num_heads=2", "task.dims.ff_dim=16", "attention=linear"]
+    small = ["task.dims.dim=8", "task.dims.depth=1", "task.dims.num_heads=2", "attention=linear"]
     config = read(compose(["task=char_lm/enwik8", *small]))
     shape = {"vocabulary": 256, "num_outputs": 256, "max_length": 64}
     model = build_backbone(config, shape)
