@@ -76,8 +76,9 @@ def _metrics(config: RunConfig) -> tuple[str, ...]:
     watched = (f"val/{config.task.metric}",) if config.protocol.selection == "validation" else ()
     forms = ["test", *(f"test_{size}" for size in config.task.data_options.get("test_sizes", []))]
     suffixes = [""] if config.recipe.ema_decay is None else ["", "_ema"]
-    names = locate(config.task.target).higher_is_better
-    return (*(f"{form}/{name}{suffix}" for form in forms for name in names for suffix in suffixes), *watched)
+    task = locate(config.task.target)
+    names, trained = task.higher_is_better, tuple(f"train/{name}" for name in task.training_metrics())
+    return (*(f"{form}/{name}{suffix}" for form in forms for name in names for suffix in suffixes), *watched, *trained)
 
 
 def check_metrics(table: Table, cells: Sequence[Cell]) -> list[str]:

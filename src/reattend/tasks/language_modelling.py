@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 from torchmetrics import MetricCollection
 
+from reattend.attention.contract import Losses
 from reattend.data.language.blocks import IGNORED
 from reattend.tasks.supervised import SupervisedTask
-from reattend.tasks.token_cross_entropy import TokenCrossEntropy, Unit
+from reattend.tasks.token_cross_entropy import TokenCrossEntropy, Unit, in_unit
+
+_NATS = "cross_entropy"
 
 
 class LanguageModelling(SupervisedTask):
     """Each token from those before it, by cross-entropy; reports `loss` (nats) and what a subclass adds.
 
-    The model's outputs are logits (B, N, num_outputs).
+    The model's outputs are logits (B, N, num_outputs). What is reported of training is the mean over its sequences,
+    without the mixers' own losses but for `loss`.
     """
 
     kind = "language_modelling"
@@ -28,6 +33,21 @@ class LanguageModelling(SupervisedTask):
         """Mean cross-entropy of each sequence over its tokens with a target, (B,)."""
         nats = F.cross_entropy(outputs.mT, y, ignore_index=IGNORED, reduction="none")
         return nats.sum(1) / (y != IGNORED).sum(1).clamp(min=1)
+
+    @classmethod
+    def training_metrics(cls) -> tuple[str, ...]:
+        """All of them."""
+        return tuple(cls.units)
+
+    def training_measurements(self, losses: Tensor) -> Losses:
+        """The cross-entropy of each sequence."""
+        return {_NATS: losses}
+
+    def take_measurements(self) -> dict[str, float]:
+        """As of every task, and the cross-entropy in the units of this one."""
+        measured = super().take_measurements()
+        nats = torch.tensor(measured.pop(_NATS), dtype=torch.float64)
+        return measured | {name: float(in_unit(nats, unit)) for name, unit in self.units.items() if name != "loss"}
 
     def make_metrics(self) -> MetricCollection:
         """Means over tokens, in the units of the task."""

@@ -92,6 +92,15 @@ class SupervisedTask(pl.LightningModule, ABC):
     def make_metrics(self) -> MetricCollection:
         """Metrics of one split, updated with outputs and targets."""
 
+    @classmethod
+    def training_metrics(cls) -> tuple[str, ...]:
+        """Metrics that training itself gives, as means over an epoch: with dropout, augmented, weights on the move."""
+        return ()
+
+    def training_measurements(self, losses: Tensor) -> Losses:
+        """What is to be averaged over an epoch for `training_metrics`, by name, from losses of samples (B,)."""
+        return {}
+
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Loss of one micro-batch, scaled so that the optimiser sees the mean over the global batch."""
         for module in self._starting_steps:
@@ -119,7 +128,7 @@ class SupervisedTask(pl.LightningModule, ABC):
         per_sample = self.losses(outputs.float(), batch["y"])
         own, measured = split_measurements(mixer_losses)
         self._check_weights(own)
-        self.measurements.add(measured, batch["weight"])
+        self.measurements.add(measured | self.training_measurements(per_sample), batch["weight"])
         for name, mixer_loss in own.items():
             values = mixer_loss.float()
             if name.endswith(SQUARED_MEAN):

@@ -38,7 +38,11 @@ class TokenCrossEntropy(Metric):
 
     def compute(self) -> Tensor:
         """The mean so far."""
-        nats = self.total / self.count
-        if self.unit == "nats":
-            return nats.float()
-        return (nats / math.log(2) if self.unit == "bits" else nats.exp()).float()
+        return in_unit(self.total / self.count, self.unit).float()
+
+
+def in_unit(nats: Tensor, unit: Unit) -> Tensor:
+    """A mean cross-entropy in nats, in its unit."""
+    if unit == "nats":
+        return nats
+    return nats / math.log(2) if unit == "bits" else nats.exp()

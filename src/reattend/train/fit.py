@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from reattend.config.schema import RunConfig
 from reattend.data.sampled import SampledData
 from reattend.runs.checkpoints import check_checkpoint
 from reattend.runs.lease import Lease
-from reattend.runs.metrics import FILE, MetricsFile
+from reattend.runs.metrics import FILE, MetricsFile, read_metrics
 from reattend.runs.result import Selected
 from reattend.tasks.supervised import EMA, SupervisedTask
 from reattend.train.callbacks import HoldLease, KeepState, WriteMetrics, model_weights
@@ -89,11 +90,14 @@ def fit(
     trainer.fit(task, datamodule=data, ckpt_path=checkpoint, weights_only=True)
     seconds = keep.elapsed
     weights = {"last": model_weights(trainer), "best": keep.best_weights}
-    metrics = {"last": Selected(config.recipe.epochs, trainer.global_step, _test(trainer, task, data))}
+    trained = {} if lease is None else _training_metrics(metrics_file.path, task)
+    epochs = config.recipe.epochs
+    metrics = {"last": Selected(epochs, trainer.global_step, _test(trainer, task, data) | trained.get(epochs, {}))}
     task.model.load_state_dict(keep.best_weights)
     # The average of the weights is that of the last epoch.
     tested = {name: value for name, value in _test(trainer, task, data).items() if not name.endswith(EMA)}
-    best = Selected(keep.best["epoch"], keep.best["step"], tested | {metric: keep.best["value"]})
+    tested |= {metric: keep.best["value"]} | trained.get(keep.best["epoch"], {})
+    best = Selected(keep.best["epoch"], keep.best["step"], tested)
     metrics["best_on_validation" if task.split == "val" else "best_on_test"] = best
     return Trained(metrics, weights, seconds)
 
@@ -106,6 +110,16 @@ def _test(trainer: pl.Trainer, task: SupervisedTask, data: SampledData) -> dict[
         metrics = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("test/")}
         tested |= {f"{form}/{name.removeprefix('test/')}": value for name, value in metrics.items()}
     return tested
+
+
+def _training_metrics(path: Path, task: SupervisedTask) -> dict[int, dict[str, float]]:
+    """What training itself gave, by epoch and name, such as "train/bits_per_char"."""
+    names = [f"train/{name}" for name in task.training_metrics()]
+    found: dict[int, dict[str, float]] = defaultdict(dict)
+    for row in read_metrics(path) if names else []:
+        if row.metric in names:
+            found[row.epoch][row.metric] = row.value
+    return found
 
 
 def _callbacks(keep: KeepState, lease: Lease | None) -> list[pl.Callback]:
