@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -51,6 +53,30 @@ def test_metrics_count_every_token_alike(kind: type[LanguageModelling], name: st
     assert found["loss"].item() == pytest.approx(nats)
     assert found[name].item() == pytest.approx(of_nats(nats))  # type: ignore[operator]
     assert set(found) == set(kind.higher_is_better)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "of_nats"),
+    [(ByteModelling, "bits_per_char", lambda nats: nats / math.log(2)), (WordModelling, "perplexity", math.exp)],
+)
+def test_training_reports_the_cross_entropy_of_all_updates_without_fillers_and_mixer_losses(
+    kind: type[LanguageModelling], name: str, of_nats: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, padding_mask: None) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+            return x, {"ksvd": torch.full((len(x),), 100.0), "ksvd/J/0": torch.full((len(x),), 5.0)}
+
+    strategy = SimpleNamespace(reduce=lambda value, reduce_op: value)
+    trainer = SimpleNamespace(world_size=1, accumulate_grad_batches=1, strategy=strategy)
+    monkeypatch.setattr(kind, "trainer", trainer)
+    training = kind(Model(), num_outputs=7, recipe=RECIPE, seed=0, split="val", loss_weights={})
+    for rows, weight in ((slice(2), [1.0, 1.0]), (slice(1, 3), [0.0, 1.0])):
+        batch = {"x": logits[rows], "padding_mask": None, "y": y[rows], "weight": torch.tensor(weight)}
+        training._micro_batch_loss(batch | {"global_size": 2})
+    nats = training.losses(logits, y).mean().item()
+    found = training.take_measurements()
+    assert found == {name: pytest.approx(of_nats(nats)), "ksvd/J/0": 5.0}
+    assert {"loss", name} == set(kind.training_metrics())
 
 
 def test_a_uniform_guess_of_256_levels_is_8_bits() -> None:
