@@ -1,4 +1,4 @@
-"""Text from a trained model: `python scripts/generate.py run=outputs/runs/char_lm/... prompt="The " length=200`."""
+"""Text or pictures from a trained model: `python scripts/generate.py run=outputs/runs/char_lm/... prompt="The "`."""
 
 from __future__ import annotations
 

@@ -37,6 +37,11 @@ TEXT = [
     *("scale.epochs=4", "scale.steps_per_epoch=5", "attention=aft_local", "backbone.options.depth=1"),
     *("backbone.options.dim=16", "trainer=cpu", "trainer.threads=1", "trainer.checkpoint_seconds=0"),
 ]
+PIXELS = [  # augmented
+    *("task=image_ar/cifar10", "data=standin", "scale=quick", "scale.image_size=4", "scale.batch_size=8"),
+    *("scale.epochs=4", "scale.steps_per_epoch=5", "attention=aft_local", "scale.depth=1", "scale.dim=16"),
+    *("trainer=cpu", "trainer.threads=1", "trainer.checkpoint_seconds=0"),
+]
 
 
 def command(outputs: Path, options: Sequence[str] = OPTIONS) -> list[str]:
@@ -101,7 +106,9 @@ def test_killed_in_mid_epoch_and_between_epochs(unbroken: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "options", [CYCLE, IMAGES, pytest.param(TEXT, marks=pytest.mark.slow)], ids=["cycle", "images", "text"]
+    "options",
+    [CYCLE, IMAGES, pytest.param(TEXT, marks=pytest.mark.slow), pytest.param(PIXELS, marks=pytest.mark.slow)],
+    ids=["cycle", "images", "text", "pixels"],
 )
 def test_killed_within_a_schedule(tmp_path: Path, options: Sequence[str]) -> None:
     unbroken, broken = tmp_path / "unbroken", tmp_path / "broken"

@@ -174,7 +174,7 @@ SMALL_DECODER = [*(f"backbone.options.{key}={size}" for key, size in {"dim": 8, 
 def test_decoders_are_measured_beside_softmax_at_each_length() -> None:
     page = measure_language(["attention=linear", "lengths=16,32", *SMALL_DECODER])
     assert list(page.rows) == ["linear, 16 tokens", "linear, 32 tokens"]
-    assert page.title.startswith("one update, batch 1; 1 layers, width 8, 4 heads")
+    assert page.title.startswith("one update, batch 1; depth 1, width 8, 4 heads")
 
 
 def test_the_state_of_a_recurrence_keeps_its_size() -> None:

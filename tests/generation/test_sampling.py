@@ -5,12 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from reattend.attention import MultiHeadAttention
 from reattend.backbones import ARDecoder, build_backbone
 from reattend.config import compose, read, to_dict
+from reattend.data import PixelData
+from reattend.data.samplers import MicroBatch
 from reattend.errors import ReattendError
 from reattend.generation.command import main
 from reattend.generation.sampling import Sampling, continued
@@ -74,15 +78,25 @@ def test_more_tokens_than_places_are_refused() -> None:
         drawn(decoder("softmax"), torch.zeros(1, 4, dtype=torch.int64), 9, Sampling())
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
-    small = ["task.dims.dim=8", "task.dims.depth=1", "task.dims.num_heads=2", "task.dims.ff_dim=16", "attention=linear"]
-    config = read(compose(["task=char_lm/enwik8", *small]))
-    shape = {"vocabulary": 256, "num_outputs": 256, "max_length": 64}
+def saved(folder: Path, task: str, places: int, *overrides: str) -> Path:
+    small = ["task.dims.dim=8", "task.dims.depth=1", "task.dims.num_heads=2", "attention=linear"]
+    config = read(compose([f"task={task}", *small, *overrides]))
+    shape = {"vocabulary": 256, "num_outputs": 256, "max_length": places}
     model = build_backbone(config, shape)
     for which in ("last", "best"):
-        save_model(tmp_path / "run", which, {"config": to_dict(config), "shape": shape}, model.state_dict())
-    return tmp_path / "run"
+        save_model(folder, which, {"config": to_dict(config), "shape": shape}, model.state_dict())
+    return folder
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return saved(tmp_path / "run", "char_lm/enwik8", 64)
+
+
+@pytest.fixture
+def pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return saved(tmp_path / "pictures", "image_ar/cifar10", 48, "task.data_options.image_size=4", "data=standin")
 
 
 def test_the_command(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,6 +111,43 @@ def test_the_command(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == first.out
 
 
+def test_a_sheet_of_pictures_begins_as_test_images_do(pictures: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = pictures.parent / "sheet.png"
+    assert main([f"run={pictures}", f"out={out}", "batch=5", "prompt_rows=3"]) == 0
+    told = capsys.readouterr()
+    assert told.out == f"{out}\n"
+    assert "sub-pixels/s" in told.err
+    with Image.open(out) as image:
+        sheet = np.asarray(image)
+    assert sheet.shape == (2 * 100 + 4, 3 * 100 + 4, 3)
+    data = PixelData("cifar10", root="nowhere", batch_size=5, seed=0, image_size=4, standin=True)
+    whole = data.test[MicroBatch(torch.arange(5), torch.ones(5), 5)]["x"].reshape(5, 4, 4, 3).numpy()
+    for number in range(5):
+        top, left = 4 + 100 * (number // 3), 4 + 100 * (number % 3)
+        found = sheet[top : top + 96, left : left + 96][12::24, 12::24]
+        np.testing.assert_array_equal(found[:3], whole[number, :3])
+        assert not np.array_equal(found[3], whole[number, 3])
+    assert (sheet[104:, 204:] == 255).all(), "the place of a sixth"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "where shall its pictures go? out=FILE.png"),
+        (["out=sheet.jpg"], "pictures are written as PNG. out=sheet.png"),
+        (["out={tmp}/sheet.png", "prompt_rows=4"], "prompt_rows=3 at most"),
+        (["out={tmp}/sheet.png", "prompt_rows=1", "batch=200"], "batch=128 at most"),
+        (["out={tmp}/sheet.png", "prompt=a"], "prompt=a: {run} is of image_ar/cifar10"),
+        (["out={tmp}/sheet.png", "length=9"], "Its own: out=FILE.png prompt_rows=R"),
+    ],
+)
+def test_mistakes_with_pictures_are_told(
+    pictures: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], told: str
+) -> None:
+    assert main([f"run={pictures}", *(argument.format(tmp=pictures.parent) for argument in arguments)]) == 2
+    assert told.format(run=pictures) in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -106,6 +157,7 @@ def test_the_command(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["run={run}", "temperatur=1"], "Did you mean 'temperature'?"),
         (["run={run}", "which=first"], "holds no model 'first'"),
         (["run={run}", "top_p=2"], "top_p"),
+        (["run={run}", "out=text.png"], "which has no such option. Its own: prompt=TEXT length=200"),
         (["run={run}", "temperature=hot"], "temperature: expected float, found 'hot'"),
     ],
 )

@@ -41,7 +41,17 @@ def choices(scale: str = "paper", data: str = "real", fidelity: str = "published
         (["task=lra/pathfinder", "task.data_options.images=archive"], [choices(), "not the task's own settings: "]),
         (
             ["task=lra/pathfinder", "scale=quick"],
-            [choices("quick"), "scale=quick reads the first 256 tokens of each sample", QUICK, GENERATED],
+            [choices("quick"), "scale=quick has samples of 256 tokens at most", QUICK, GENERATED],
+        ),
+        (
+            ["task=image_ar/cifar10", "attention=linear", "scale=quick", "scale.image_size=4", "scale.depth=1"],
+            [
+                choices("quick"),
+                "not the task's own settings: scale.image_size=4, scale.depth=1",
+                "scale=quick has images of 4 x 4 pixels",
+                "scale=quick has a decoder of depth 1 and width",
+                QUICK,
+            ],
         ),
         (
             ["task=lra/text", "scale.epochs=2", "scale.steps_per_epoch=3"],

@@ -313,6 +313,8 @@ class ScaleConfig:
     warmup_epochs: NonNegativeInt | None = None
     warmup_steps: NonNegativeInt | None = None
     image_size: Count | None = None
+    dim: Dimension | None = None
+    depth: Dimension | None = None
 
 
 @dataclass(frozen=True)

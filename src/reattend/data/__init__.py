@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from reattend.data.images.module import ImageData
     from reattend.data.language.module import TextData
+    from reattend.data.language.pixels import PixelData
     from reattend.data.lra.module import LRAData
     from reattend.data.time_series import TimeSeriesData
 
-__all__ = ["ImageData", "LRAData", "TextData", "TimeSeriesData"]
+__all__ = ["ImageData", "LRAData", "PixelData", "TextData", "TimeSeriesData"]
 
 _MODULES = {
     "ImageData": "images.module",
     "LRAData": "lra.module",
+    "PixelData": "language.pixels",
     "TextData": "language.module",
     "TimeSeriesData": "time_series",
 }

@@ -15,6 +15,7 @@ from reattend.errors import ReattendError
 SOURCES = {
     "reattend.data.TimeSeriesData": "reattend.data.series_source.SeriesSource",
     "reattend.data.LRAData": "reattend.data.lra.source.LRASource",
+    "reattend.data.PixelData": "reattend.data.language.pixel_source.PixelSource",
     "reattend.data.TextData": "reattend.data.language.source.TextSource",
     "reattend.data.ImageData": "reattend.data.images.source.ImageSource",
 }

@@ -28,7 +28,7 @@ from reattend.train.execute import build_model, build_task
 BASELINE = "softmax"  # fused: without dropout on the attention's weights
 TRAINING_COLUMNS = ("", "tokens/s", "times softmax's (quartiles)", "MB", "ratio")
 DECODING_COLUMNS = ("", "tokens/s", "time a token, as ratio to the shortest (quartiles)", "state, KB a sequence")
-SMALL = {"dim": 128, "depth": 4, "num_heads": 4, "ff_dim": 512}
+SMALL = {"dim": 128, "depth": 4, "num_heads": 4}
 _STEPS = 16  # tokens of one timed call
 USAGE = """\
 python scripts/measure.py language [attention=softmax,linear,aft_simple,aft_local] [lengths=4096,8192,16384]
@@ -123,7 +123,7 @@ def _configuration(attention: str, length: int, overrides: Sequence[str]) -> Run
 def _told(own: Language, configs: dict[str, RunConfig] | dict[tuple[str, int], RunConfig]) -> str:
     options = next(iter(configs.values())).backbone.options
     return (
-        f"{options['depth']} layers, width {options['dim']}, {options['num_heads']} heads;"
+        f"depth {options['depth']}, width {options['dim']}, {options['num_heads']} heads;"
         f" medians of {own.rounds} rounds"
     )
 

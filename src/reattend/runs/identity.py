@@ -104,6 +104,8 @@ IGNORED = (
     "scale.warmup_epochs",
     "scale.warmup_steps",
     "scale.image_size",
+    "scale.dim",  # acts through the backbone's options
+    "scale.depth",  # likewise
     "data.root",
     "trainer.name",
     "trainer.accelerator",

@@ -13,6 +13,8 @@ from reattend.runs.files import read_json, write_json
 if TYPE_CHECKING:  # torch takes seconds to import, and the command line must answer sooner
     from torch import Tensor, nn
 
+    from reattend.config.schema import RunConfig
+
 DESCRIPTION = "model.json"
 _REMEDY = "Train the run again with rerun=true."
 
@@ -53,7 +55,7 @@ def load(folder: str | Path, which: str = "last") -> nn.Module:
             if saved
             else f"{folder} holds no trained model: is it the folder of a finished run?"
         )
-    model = _build(read_json(folder / DESCRIPTION, _REMEDY), folder / DESCRIPTION)
+    model = _build(folder)
     try:
         model.load_state_dict(read_torch(path, _REMEDY))
     except (RuntimeError, TypeError) as error:
@@ -62,13 +64,29 @@ def load(folder: str | Path, which: str = "last") -> nn.Module:
     return model.eval()
 
 
-def _build(description: Any, path: Path) -> nn.Module:
-    from reattend.backbones import build_backbone
+def load_config(folder: str | Path) -> RunConfig:
+    """The configuration of a run that has trained a model.
+
+    Raises:
+        ReattendError: as `load`.
+    """
     from reattend.config import from_dict
 
+    return from_dict(_description(Path(folder))["config"])
+
+
+def _build(folder: Path) -> nn.Module:
+    from reattend.backbones import build_backbone
+
+    return build_backbone(load_config(folder), _description(folder)["shape"])
+
+
+def _description(folder: Path) -> dict[str, Any]:
+    path = folder / DESCRIPTION
+    description = read_json(path, _REMEDY)
     if not isinstance(description, dict) or description.keys() != {"config", "shape"}:
         raise ReattendError(f"{path} describes no model: expected the keys config and shape. {_REMEDY}")
-    return build_backbone(from_dict(description["config"]), description["shape"])
+    return description
 
 
 def _weights(folder: Path, which: str) -> Path:

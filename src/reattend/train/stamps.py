@@ -31,7 +31,11 @@ def stamps(result: Result, config: RunConfig, overrides: Sequence[str]) -> Itera
         yield f"not the task's own settings: {', '.join(own)}"
     options = config.task.data_options
     if result.scale == "quick" and "max_length" in options:
-        yield f"scale=quick reads the first {options['max_length']:,} tokens of each sample"
+        yield f"scale=quick has samples of {options['max_length']:,} tokens at most"
+    if result.scale == "quick" and config.scale.image_size is not None:
+        yield f"scale=quick has images of {config.scale.image_size} x {config.scale.image_size} pixels"
+    if result.scale == "quick" and config.scale.depth is not None:
+        yield f"scale=quick has a decoder of depth {config.scale.depth} and width {config.scale.dim}"
     if result.scale == "quick" or result.data == "standin":
         yield "Not to be compared with published numbers: quick scale or stand-in data."
     if is_generated(options):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from reattend.config.schema import RunConfig
 from reattend.data.images.check import check
@@ -31,7 +31,7 @@ class ImageSource(DataSource):
     held_out: float
 
     @classmethod
-    def from_config(cls, config: RunConfig) -> ImageSource:
+    def from_config(cls, config: RunConfig) -> Self:
         """What the task of `config` learns from."""
         options, protocol = config.task.data_options, config.protocol
         images = image_set(
