@@ -313,6 +313,10 @@ class ScaleConfig:
     warmup_epochs: NonNegativeInt | None = None
     warmup_steps: NonNegativeInt | None = None
     image_size: Count | None = None
+    depth: Count | None = None
+    dim: Count | None = None
+    ff_dim: Count | None = None
+    accumulation: Count | None = None
 
 
 @dataclass(frozen=True)

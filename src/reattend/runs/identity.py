@@ -103,6 +103,10 @@ IGNORED = (
     "scale.warmup_epochs",
     "scale.warmup_steps",
     "scale.image_size",
+    "scale.depth",  # with the next two acts through the backbone's options
+    "scale.dim",
+    "scale.ff_dim",
+    "scale.accumulation",
     "data.root",
     "trainer.name",
     "trainer.accelerator",
