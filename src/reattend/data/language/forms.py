@@ -50,7 +50,8 @@ class ThreeFiles(Form):
         missing = [name for name in FILES.values() if not (self.folder / name).is_file()]
         if missing:
             raise ReattendError(
-                f"{self.folder} has no {' and no '.join(missing)}; wanted: {', '.join(FILES.values())}."
+                f"{self.folder} has no {' and no '.join(missing)}: all of {', '.join(FILES.values())} are wanted. "
+                "Unpack their archive again."
             )
         return {name: self.folder / name for name in FILES.values()}
 

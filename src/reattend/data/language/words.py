@@ -197,7 +197,7 @@ class Words(Text):
             prepare(self.files, say, progress)
         opened_text = self.open()
         told = ", ".join(f"{split} {len(tokens):,}" for split, tokens in opened_text.splits.items())
-        say(f"{self.files.label}: words of {told}; vocabulary {opened_text.vocabulary:,}")
+        say(f"{self.files.label}: words in those lines, {told}; vocabulary {opened_text.vocabulary:,}")
 
     def _prepared(self) -> Prepared:
         return stand_in(self.files, _write) if self.standin else opened(self.files)
