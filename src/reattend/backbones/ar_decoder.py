@@ -40,7 +40,7 @@ class ARDecoder(nn.Module):
         dim: width D.
         depth: number of layers.
         num_heads: heads of each mixer.
-        ff_dim: width of the feed-forward layer.
+        ff_dim: width of the feed-forward layer; None for 4 D.
         dropout: probability; after the embedding and in both branches of a layer.
         positions: learned, sines and cosines (Vaswani et al. 2017), those in fairseq's layout, or known to the mixers
             alone.
@@ -70,7 +70,7 @@ class ARDecoder(nn.Module):
         dim: int,
         depth: int,
         num_heads: int,
-        ff_dim: int,
+        ff_dim: int | None = None,
         dropout: float = 0.1,
         positions: Literal["learned", "sinusoidal", "fairseq", "none"] = "learned",
         norm: Literal["pre", "post"] = "pre",
@@ -121,7 +121,7 @@ class ARDecoder(nn.Module):
                     )
                 ),
                 dim,
-                ff_dim,
+                4 * dim if ff_dim is None else ff_dim,
                 dropout,
                 ff_chunk,
                 norm,

@@ -313,9 +313,8 @@ class ScaleConfig:
     warmup_epochs: NonNegativeInt | None = None
     warmup_steps: NonNegativeInt | None = None
     image_size: Count | None = None
-    depth: Count | None = None
-    dim: Count | None = None
-    ff_dim: Count | None = None
+    dim: Dimension | None = None
+    depth: Dimension | None = None
     accumulation: Count | None = None
 
 

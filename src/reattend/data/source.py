@@ -45,6 +45,11 @@ class DataSource(ABC):
     def options(config: RunConfig) -> dict[str, Any]:
         """What the data module takes besides what every one takes."""
 
+    @staticmethod
+    def forms(config: RunConfig) -> tuple[str, ...]:
+        """The forms of test that runs report: "test", and those of the data module's `further_tests`."""
+        return ("test",)
+
     @abstractmethod
     def require(self) -> None:
         """Returns if the data is there.

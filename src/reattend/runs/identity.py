@@ -103,9 +103,8 @@ IGNORED = (
     "scale.warmup_epochs",
     "scale.warmup_steps",
     "scale.image_size",
-    "scale.depth",  # with the next two acts through the backbone's options
-    "scale.dim",
-    "scale.ff_dim",
+    "scale.dim",  # acts through the backbone's options
+    "scale.depth",  # likewise
     "scale.accumulation",
     "data.root",
     "trainer.name",

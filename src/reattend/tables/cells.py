@@ -10,6 +10,7 @@ from reattend.config import check_run, compose, locate, read
 from reattend.config.problems import refuse
 from reattend.config.revisions import revisions
 from reattend.config.schema import RunConfig
+from reattend.data.source import source_class
 from reattend.errors import ReattendError, nearest
 from reattend.tables.table import OF_A_RUN, Table, load_table, table_names
 from reattend.tables.table_check import exists
@@ -74,7 +75,7 @@ def compose_cell(row: str, column: str, overrides: tuple[str, ...]) -> Cell:
 
 def _metrics(config: RunConfig) -> tuple[str, ...]:
     watched = (f"val/{config.task.metric}",) if config.protocol.selection == "validation" else ()
-    forms = ["test", *(f"test_{size}" for size in config.task.data_options.get("test_sizes", []))]
+    forms = source_class(config.task.data_target).forms(config)
     suffixes = [""] if config.recipe.ema_decay is None else ["", "_ema"]
     names = locate(config.task.target).higher_is_better
     return (*(f"{form}/{name}{suffix}" for form in forms for name in names for suffix in suffixes), *watched)

@@ -54,6 +54,11 @@ class ImageSource(DataSource):
             "pinned": config.trainer.accelerator != "cpu",
         }
 
+    @staticmethod
+    def forms(config: RunConfig) -> tuple[str, ...]:
+        """Also at other sizes."""
+        return ("test", *(f"test_{size}" for size in config.task.data_options.get("test_sizes", [])))
+
     def require(self) -> None:
         """Finds the files, and the list of them."""
         self.images.require()

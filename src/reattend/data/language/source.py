@@ -41,6 +41,11 @@ class TextSource(DataSource):
         """The options of the task's data."""
         return dict(config.task.data_options)
 
+    @staticmethod
+    def forms(config: RunConfig) -> tuple[str, ...]:
+        """Also with a sliding context."""
+        return ("test", "test_sliding")
+
     def require(self) -> None:
         """Finds the text."""
         self.text.find()
