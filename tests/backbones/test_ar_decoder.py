@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,8 @@ from reattend.attention.aft.simple import AFTSimple
 from reattend.attention.contract import Mixer
 from reattend.attention.primal import Primal
 from reattend.backbones import ARDecoder
+from reattend.backbones.positions import fairseq_sinusoids
+from reattend.errors import ReattendError
 
 SHAPE: dict[str, Any] = {
     "vocabulary": 11,
@@ -56,17 +59,64 @@ def test_a_token_is_not_seen_by_its_own_logits_nor_by_those_before(mixer: str, r
     assert not torch.equal(before[:, 6:], after[:, 6:])
 
 
+FAIRSEQ: dict[str, Any] = {
+    "norm": "post",
+    "activation": "relu",
+    "positions": "fairseq",
+    "scaled_embedding": True,
+    "start_token": 2,
+    "tied": True,
+}
+
+
 @pytest.mark.parametrize("mixer", MIXERS)
-@pytest.mark.parametrize("options", [{}, {"reversible": True}, {"positions": "sinusoidal", "tied": True}])
+@pytest.mark.parametrize("options", [{}, {"reversible": True}, {"positions": "sinusoidal", "tied": True}, FAIRSEQ])
 def test_steps_give_what_the_parallel_form_gives(mixer: str, options: dict[str, Any]) -> None:
     model = decoder(mixer, **options).eval()
+    given = x if "start_token" not in options else torch.nn.functional.pad(x[:, :-1], (1, 0), value=2)
     with torch.no_grad():
-        expected = model(x)[0]
+        expected = model(given)[0]
         state, previous = model.initial_state(2), None
         for place in range(x.shape[1]):
             logits, state = model.step(previous, place, state)
             torch.testing.assert_close(logits, expected[:, place])
             previous = x[:, place]
+
+
+def test_a_post_norm_layer_is_that_of_torch() -> None:
+    """Against torch's own decoder-only layer, which is post-norm with ReLU by default, on scaled embeddings."""
+    model = decoder(depth=1, **FAIRSEQ).eval()
+    (layer,) = model.layers
+    theirs = torch.nn.TransformerEncoderLayer(12, 2, 24, dropout=0.0, batch_first=True).double().eval()
+    mine = dict(layer.named_parameters())
+    names = {
+        "self_attn.in_proj_weight": "mixer.qkv.weight",
+        "self_attn.in_proj_bias": "mixer.qkv.bias",
+        "self_attn.out_proj.weight": "mixer.proj.weight",
+        "self_attn.out_proj.bias": "mixer.proj.bias",
+        "linear1.weight": "expand.weight",
+        "linear1.bias": "expand.bias",
+        "linear2.weight": "contract.weight",
+        "linear2.bias": "contract.bias",
+        "norm1.weight": "mixer_norm.weight",
+        "norm1.bias": "mixer_norm.bias",
+        "norm2.weight": "ff_norm.weight",
+        "norm2.bias": "ff_norm.bias",
+    }
+    theirs.load_state_dict({name: mine[own].detach() for name, own in names.items()})
+    assert len(mine) == len(names)
+    embedded = model.tokens.weight[x] * 12**0.5 + model.positions[:13]  # type: ignore[index]
+    causal = torch.nn.Transformer.generate_square_subsequent_mask(13, dtype=torch.float64)
+    expected = theirs(embedded, src_mask=causal) @ model.tokens.weight.T
+    torch.testing.assert_close(model(x)[0], expected)
+
+
+def test_positions_of_fairseq_have_all_sines_first_and_begin_at_two() -> None:
+    table = fairseq_sinusoids(5, 6)
+    for n in range(5):
+        rates = [1.0, 10_000**-0.5, 10_000**-1.0]
+        expected = [math.sin((n + 2) * rate) for rate in rates] + [math.cos((n + 2) * rate) for rate in rates]
+        assert table[n].tolist() == pytest.approx(expected, abs=1e-6)
 
 
 def test_chunks_and_checkpoints_change_nothing() -> None:
@@ -136,6 +186,11 @@ def test_losses_come_out_and_have_no_place_in_reversible_layers() -> None:
     assert model(x)[1]["ksvd"].shape == (2,)
     with pytest.raises(ValueError, match="no place for the losses of a mixer: ksvd"):
         ARDecoder(lambda spec: Primal(spec, rank=4), **SHAPE, reversible=True)(x)
+
+
+def test_reversible_layers_are_pre_norm() -> None:
+    with pytest.raises(ReattendError, match="norm=pre"):
+        decoder(reversible=True, norm="post")
 
 
 def test_a_tied_head_is_the_embedding_and_too_long_a_sequence_is_refused() -> None:

@@ -8,26 +8,29 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from reattend.attention import MixerSpec, split_losses
 from reattend.attention.contract import Losses, Mixer, State
 from reattend.backbones.losses import OverLayers, over_layers
+from reattend.backbones.positions import fairseq_sinusoids, sinusoids
 from reattend.backbones.reversible import reversible
+from reattend.errors import ReattendError
 
 DecoderState = list[State]
 
 
 class ARDecoder(nn.Module):
-    """Pre-norm decoder of token sequences: logits of x_t from x_0, ..., x_{t-1}.
+    """Decoder of token sequences: logits of x_t from x_0, ..., x_{t-1}.
 
     A learned start token stands in the place of x_{-1}. Embeds token x_{t-1} as E_{x_{t-1}} + p_t, runs `depth` layers
     x <- x + Dropout(Mixer(LayerNorm(x))), x <- x + Dropout(W_2 GELU(W_1 LayerNorm(x))), then LayerNorm and one linear
-    layer, or the transposed embedding. With `reversible` (Reformer, Kitaev et al., ICLR 2020) there are two streams,
-    y_1 = x_1 + Dropout(Mixer(LayerNorm(x_2))), y_2 = x_2 + Dropout(MLP(LayerNorm(y_1))), which both start as x and
-    whose mean goes on; the backward pass computes the layers' inputs from their outputs, so memory does not grow with
-    depth.
+    layer, or the transposed embedding. With `norm="post"` a layer is x <- LayerNorm(x + Dropout(Mixer(x))),
+    x <- LayerNorm(x + Dropout(W_2 GELU(W_1 x))), and no LayerNorm follows the last one (Vaswani et al. 2017).
+
+    With `reversible` (Reformer, Kitaev et al., ICLR 2020) there are two streams, y_1 = x_1 + Dropout(Mixer(
+    LayerNorm(x_2))), y_2 = x_2 + Dropout(MLP(LayerNorm(y_1))), which both start as x and whose mean goes on; the
+    backward pass computes the layers' inputs from their outputs, so memory does not grow with depth.
 
     Args:
         mixers: makes the causal mixer of each layer; the layers may differ.
@@ -39,12 +42,22 @@ class ARDecoder(nn.Module):
         num_heads: heads of each mixer.
         ff_dim: width of the feed-forward layer; None for 4 D.
         dropout: probability; after the embedding and in both branches of a layer.
-        positions: learned, sines and cosines (Vaswani et al. 2017), or known to the mixers alone.
+        positions: learned, sines and cosines (Vaswani et al. 2017), those in fairseq's layout, or known to the mixers
+            alone.
+        norm: LayerNorm before each branch, or after each sum.
+        activation: of the feed-forward layers.
+        scaled_embedding: draw E with standard deviation D^-1/2 and read it as sqrt(D) E (Vaswani et al. 2017, section
+            3.4), so that with `tied` both its uses have the right size.
+        start_token: id that begins a text, in place of the learned start token. Then `forward` takes x_{t-1} in the
+            place of x_t: a piece of a long text is told the token before it.
         tied: whether the last layer is the embedding.
         checkpointing: compute layers again in the backward pass in place of keeping what they computed.
         reversible: two streams; see above.
         ff_chunk: tokens at once in feed-forward layers; None for all. It saves memory and changes nothing.
         layer_losses: whether losses of one name are averaged over the layers that return them, or summed.
+
+    Raises:
+        ReattendError: `reversible` with `norm="post"`.
     """
 
     def __init__(
@@ -59,7 +72,11 @@ class ARDecoder(nn.Module):
         num_heads: int,
         ff_dim: int | None = None,
         dropout: float = 0.1,
-        positions: Literal["learned", "sinusoidal", "none"] = "learned",
+        positions: Literal["learned", "sinusoidal", "fairseq", "none"] = "learned",
+        norm: Literal["pre", "post"] = "pre",
+        activation: Literal["gelu", "relu"] = "gelu",
+        scaled_embedding: bool = False,
+        start_token: int | None = None,
         tied: bool = False,
         checkpointing: bool = False,
         reversible: bool = False,
@@ -67,20 +84,29 @@ class ARDecoder(nn.Module):
         layer_losses: OverLayers = "mean",
     ) -> None:
         super().__init__()
+        if reversible and norm == "post":
+            raise ReattendError(
+                "backbone.options.reversible=true has its LayerNorms inside of the branches: backbone.options.norm=pre."
+            )
         self.max_length = max_length
         self.checkpointing = checkpointing
         self.reversible = reversible
         self.layer_losses: OverLayers = layer_losses
+        self.start_token = start_token
+        self.embedding_scale = math.sqrt(dim) if scaled_embedding else 1.0
+        std = 1 / self.embedding_scale if scaled_embedding else 0.02
         self.tokens = nn.Embedding(vocabulary, dim)
-        self.start = nn.Parameter(torch.empty(dim))
-        nn.init.normal_(self.tokens.weight, std=0.02)
-        nn.init.normal_(self.start, std=0.02)
+        nn.init.normal_(self.tokens.weight, std=std)
+        if start_token is None:
+            self.start = nn.Parameter(torch.empty(dim))
+            nn.init.normal_(self.start, std=0.02)
         self.positions: Tensor | None
         if positions == "learned":
             self.positions = nn.Parameter(torch.empty(max_length, dim))
             nn.init.normal_(self.positions, std=0.02)
         else:
-            self.register_buffer("positions", sinusoids(max_length, dim) if positions == "sinusoidal" else None)
+            tables = {"sinusoidal": sinusoids, "fairseq": fairseq_sinusoids}
+            self.register_buffer("positions", tables[positions](max_length, dim) if positions in tables else None)
         self.dropout = nn.Dropout(dropout)
         self.layers = nn.ModuleList(
             DecoderLayer(
@@ -98,12 +124,14 @@ class ARDecoder(nn.Module):
                 4 * dim if ff_dim is None else ff_dim,
                 dropout,
                 ff_chunk,
+                norm,
+                activation,
             )
             for layer in range(depth)
         )
-        self.norm = nn.LayerNorm(dim)
+        self.norm = nn.LayerNorm(dim) if norm == "pre" else nn.Identity()
         self.head = nn.Linear(dim, num_outputs, bias=False)
-        nn.init.normal_(self.head.weight, std=0.02)
+        nn.init.normal_(self.head.weight, std=std)
         if tied:
             self.head.weight = self.tokens.weight
 
@@ -119,16 +147,32 @@ class ARDecoder(nn.Module):
     def forward(self, x: Tensor, padding_mask: Tensor | None = None) -> tuple[Tensor, Losses]:
         """Logits (B, N, V) of the tokens `x` (B, N), each from those before it, and the mixers' losses, each (B,).
 
+        With a `start_token`, `x` are the tokens before those that the logits are of.
+
         Raises:
             ValueError: for more tokens than `max_length`.
         """
         if x.shape[1] > self.max_length:
             raise ValueError(f"sequences have {x.shape[1]} tokens, the decoder has positions for {self.max_length}")
-        before = torch.cat([self.start.expand(len(x), 1, -1).to(self.tokens.weight.dtype), self.tokens(x[:, :-1])], 1)
+        if self.start_token is not None:
+            before = self._embedded(x)
+        else:
+            start = self.start.expand(len(x), 1, -1).to(self.tokens.weight.dtype)
+            before = torch.cat([start, self._embedded(x[:, :-1])], 1)
         if self.positions is not None:
             before = before + self.positions[: x.shape[1]]
         hidden, losses = self._through(self.dropout(before), padding_mask)
         return self.head(self.norm(hidden)), losses
+
+    def _embedded(self, x: Tensor) -> Tensor:
+        embedded: Tensor = self.tokens(x) * self.embedding_scale
+        return embedded
+
+    def _first(self, batch_size: int) -> Tensor:
+        """What stands in the place of x_{-1}, (B, D)."""
+        if self.start_token is None:
+            return self.start.expand(batch_size, -1)
+        return self._embedded(torch.full((batch_size,), self.start_token, device=self.tokens.weight.device))
 
     def _through(self, x: Tensor, padding_mask: Tensor | None) -> tuple[Tensor, Losses]:
         if self.reversible:
@@ -155,16 +199,16 @@ class ARDecoder(nn.Module):
             state: of all tokens before it.
         """
         batch_size = next(iter(state[0].values())).shape[0] if previous is None else len(previous)
-        x = self.start.expand(batch_size, -1) if previous is None else self.tokens(previous)
+        x = self._first(batch_size) if previous is None else self._embedded(previous)
         if self.positions is not None:
             x = x + self.positions[place]
         streams = (x, x)
         after: DecoderState = []
         for layer, layer_state in zip(self._decoder_layers(), state, strict=True):
             first, second = streams if self.reversible else (streams[0], streams[0])
-            mixed, layer_state = layer.mixer.step(layer.mixer_norm(second), layer_state)
-            first = first + mixed
-            second = (second if self.reversible else first) + layer.feed_forward(first)
+            mixed, layer_state = layer.mixer.step(layer.into(layer.mixer_norm, second), layer_state)
+            first = layer.out_of(layer.mixer_norm, first + mixed)
+            second = layer.out_of(layer.ff_norm, (second if self.reversible else first) + layer.feed_forward(first))
             streams = (first, second) if self.reversible else (second, second)
             after.append(layer_state)
         hidden = (streams[0] + streams[1]) / 2
@@ -175,10 +219,21 @@ class ARDecoder(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Mixer and feed-forward layer, each behind a LayerNorm, with dropout and residual after it."""
+    """Mixer and feed-forward layer, each with dropout and residual after it and a LayerNorm before or behind them."""
 
-    def __init__(self, mixer: Mixer, dim: int, ff_dim: int, dropout: float, ff_chunk: int | None) -> None:
+    def __init__(
+        self,
+        mixer: Mixer,
+        dim: int,
+        ff_dim: int,
+        dropout: float,
+        ff_chunk: int | None,
+        norm: Literal["pre", "post"],
+        activation: Literal["gelu", "relu"],
+    ) -> None:
         super().__init__()
+        self.post_norm = norm == "post"
+        self.activation = nn.GELU() if activation == "gelu" else nn.ReLU()
         self.mixer_norm = nn.LayerNorm(dim)
         self.mixer = mixer
         self.ff_norm = nn.LayerNorm(dim)
@@ -189,9 +244,17 @@ class DecoderLayer(nn.Module):
 
     def forward(self, x: Tensor, padding_mask: Tensor | None) -> tuple[Tensor, Losses]:
         """Maps `x` (B, N, D) to the same shape, and hands on the mixer's losses."""
-        mixed, losses = split_losses(self.mixer(self.mixer_norm(x), padding_mask))
-        x = x + self.dropout(mixed)
-        return x + self.dropout(self.feed_forward(x)), losses
+        mixed, losses = split_losses(self.mixer(self.into(self.mixer_norm, x), padding_mask))
+        x = self.out_of(self.mixer_norm, x + self.dropout(mixed))
+        return self.out_of(self.ff_norm, x + self.dropout(self.feed_forward(x))), losses
+
+    def into(self, norm: nn.Module, x: Tensor) -> Tensor:
+        """What a branch reads of `x`."""
+        return x if self.post_norm else norm(x)
+
+    def out_of(self, norm: nn.Module, x: Tensor) -> Tensor:
+        """What goes on of the sum `x` of a branch and what came before it."""
+        return norm(x) if self.post_norm else x
 
     def mix(self, x: Tensor, padding_mask: Tensor | None) -> Tensor:
         """The mixer's branch alone, with dropout.
@@ -206,18 +269,11 @@ class DecoderLayer(nn.Module):
         return dropped
 
     def feed_forward(self, x: Tensor) -> Tensor:
-        """W_2 GELU(W_1 LayerNorm(x)), `ff_chunk` tokens at once."""
+        """The feed-forward branch without dropout, `ff_chunk` tokens at once."""
         if self.ff_chunk is None or x.dim() < 3:
             return self._feed_forward(x)
         return torch.cat([self._feed_forward(part) for part in x.split(self.ff_chunk, dim=1)], 1)
 
     def _feed_forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.contract(F.gelu(self.expand(self.ff_norm(x))))
+        y: Tensor = self.contract(self.activation(self.expand(self.into(self.ff_norm, x))))
         return y
-
-
-def sinusoids(length: int, dim: int) -> Tensor:
-    """Positions (N, D): sin(n / 10000^(2 i / D)) at feature 2 i, the cosine of it at 2 i + 1 (Vaswani et al. 2017)."""
-    angles = torch.arange(length)[:, None] * torch.exp(-math.log(10_000.0) * torch.arange(0, dim, 2) / dim)
-    table = torch.stack([angles.sin(), angles.cos()], -1).flatten(1)
-    return table[:, :dim]

@@ -315,6 +315,7 @@ class ScaleConfig:
     image_size: Count | None = None
     dim: Dimension | None = None
     depth: Dimension | None = None
+    accumulation: Count | None = None
 
 
 @dataclass(frozen=True)

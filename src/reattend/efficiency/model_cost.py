@@ -27,6 +27,7 @@ class ModelCost:
         flops: forward pass, 2 per multiply-add.
         training_flops: forward and backward pass.
         activations: bytes that the forward pass keeps for the backward pass.
+        outputs: bytes of what it returns, its own losses left out.
         modules: leaf modules, each some calls of Python in every step.
     """
 
@@ -34,6 +35,7 @@ class ModelCost:
     flops: int
     training_flops: int
     activations: int
+    outputs: int
     modules: int
 
 
@@ -63,7 +65,8 @@ def model_cost(model: nn.Module, example: Callable[[], dict[str, Tensor]], compu
     counter = OperationCounter()
     with nullcontext() if compute else _ContentlessCPU(), torch.enable_grad(), counter:
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            loss = total(model(**inputs))
+            returned = model(**inputs)
+            loss = total(returned)
         flops = counter.total
         torch.autograd.backward(loss)  # `loss.backward()` would leave the mode
     return ModelCost(
@@ -71,6 +74,7 @@ def model_cost(model: nn.Module, example: Callable[[], dict[str, Tensor]], compu
         flops=flops,
         training_flops=counter.total,
         activations=sum(storage.nbytes() for storage in kept.values()),
+        outputs=(returned if isinstance(returned, Tensor) else returned[0]).nbytes,
         modules=sum(1 for module in model.modules() if not list(module.children())),
     )
 

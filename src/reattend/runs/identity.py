@@ -106,6 +106,7 @@ IGNORED = (
     "scale.image_size",
     "scale.dim",  # acts through the backbone's options
     "scale.depth",  # likewise
+    "scale.accumulation",
     "data.root",
     "trainer.name",
     "trainer.accelerator",

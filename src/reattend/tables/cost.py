@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from reattend.efficiency.model_cost import ModelCost
 
 _FLOAT = 4  # bytes
+_OF_THE_LOSS = 3  # of the outputs' size: the logarithms that a cross-entropy keeps, and two gradients
 _GRADIENT_AND_MOMENTS = 3  # floats beside each weight: its gradient, and two moments of the optimiser
 _MODEL_FILES, _CHECKPOINT = 3, 3  # last and best weights, the best in the checkpoint; weights and moments in it
 
@@ -44,7 +45,7 @@ def run_cost(config: RunConfig) -> RunCost:
     """Counts on the shapes of the model and the sizes of the data; most data is not read.
 
     Nothing is computed, but for one sample where a part is a user's own, which may look at values. Memory is that of
-    weights, gradients, moments and what a micro-batch keeps for the backward pass.
+    weights, gradients, moments and what a micro-batch keeps for the backward pass and in the loss.
 
     Raises:
         ReattendError: the model cannot be built, or the data is not known without its files, which are missing.
@@ -75,6 +76,7 @@ def _of(config: RunConfig, cost: ModelCost, sizes: Mapping[str, int]) -> RunCost
         parameters=cost.parameters,
         flops=recipe.samples(train) * cost.training_flops + evaluated * cost.flops,
         modules=cost.modules,
-        memory=_FLOAT * cost.parameters * (1 + _GRADIENT_AND_MOMENTS) + batch * cost.activations,
+        memory=_FLOAT * cost.parameters * (1 + _GRADIENT_AND_MOMENTS)
+        + batch * (cost.activations + _OF_THE_LOSS * cost.outputs),
         disk=_FLOAT * cost.parameters * (_MODEL_FILES + _CHECKPOINT),
     )

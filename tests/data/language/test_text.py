@@ -15,6 +15,7 @@ from reattend.config import compose, read
 from reattend.data import TextData
 from reattend.data.language import corpus
 from reattend.data.language.blocks import IGNORED, TokenBlocks
+from reattend.data.language.texts import make_text
 from reattend.data.samplers import MicroBatch
 from reattend.data.source import source_of
 from reattend.errors import ReattendError
@@ -97,7 +98,7 @@ def test_too_short_a_text_and_too_long_a_stride_are_refused(tmp_path: Path) -> N
     with pytest.raises(ReattendError, match="has 5 bytes: a text of at least 1,000 is wanted"):
         text_data(tmp_path / "short")
     (tmp_path / "text").write_bytes(b"text" * 1000)
-    with pytest.raises(ReattendError, match="sliding_stride=17 leaves bytes out: at most max_length=16"):
+    with pytest.raises(ReattendError, match="sliding_stride=17 leaves tokens out: at most max_length=16"):
         text_data(tmp_path / "text", sliding_stride=17)
 
 
@@ -108,26 +109,26 @@ def test_enwik8_is_unpacked_and_compared(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "enwik8").mkdir()
     with zipfile.ZipFile(tmp_path / "enwik8" / "enwik8.zip", "w") as archive:
         archive.writestr("enwik8", content)
-    text = corpus.make_text("enwik8", tmp_path, None, False)
+    text = make_text("enwik8", tmp_path, None, False)
     with pytest.raises(ReattendError, match="It lies there packed: the next command unpacks it"):
         text.find()
     said: list[str] = []
-    text.prepare(said.append)
+    text.prepare(said.append, lambda done, total: None)
     assert "train 1,800, validation 100, test 100" in said[0]
     assert (tmp_path / "enwik8" / "enwik8").read_bytes() == content
     (tmp_path / "enwik8" / "enwik8").write_bytes(b"else" * 500)
     with pytest.raises(ReattendError, match="is not enwik8: its SHA-1"):
-        text.prepare(said.append)
+        text.prepare(said.append, lambda done, total: None)
     (tmp_path / "enwik8" / "enwik8").write_bytes(content[:-1])
     with pytest.raises(ReattendError, match="has 1,999 bytes in place of 2,000"):
         text.open()
 
 
 def test_the_stand_in_is_the_same_everywhere() -> None:
-    opened = corpus.make_text("enwik8", "nowhere", None, True).open()
+    opened = make_text("enwik8", "nowhere", None, True).open()
     assert {split: len(part) for split, part in opened.splits.items()} == {
         "train": 54_000,
         "validation": 3_000,
         "test": 3_000,
     }
-    assert opened.checksum == corpus.make_text("enwik8", "elsewhere", None, True).open().checksum
+    assert opened.checksum == make_text("enwik8", "elsewhere", None, True).open().checksum

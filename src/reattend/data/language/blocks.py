@@ -27,11 +27,14 @@ class TokenBlocks:
         tokens: all of a split, (T,), often a memory map.
         length: tokens N of a piece.
         stride: tokens between two beginnings, at most N; N for pieces side by side.
+        start: id of the token before the first of the split. With it a piece is told the token before it: `x` has the
+            tokens before those of `y` (fairseq's blocks); without it `x` has the same tokens as `y`.
     """
 
     tokens: NDArray[Any]
     length: int
     stride: int
+    start: int | None = None
 
     def __len__(self) -> int:
         return pieces(len(self.tokens), self.length, self.stride)
@@ -42,7 +45,11 @@ class TokenBlocks:
         y = np.full_like(x, IGNORED)
         for row, index in enumerate(batch.indices.tolist()):
             piece = self.tokens[index * self.stride : index * self.stride + self.length]
-            x[row, : len(piece)] = piece
+            if self.start is None:
+                x[row, : len(piece)] = piece
+            else:
+                x[row, 0] = self.tokens[index * self.stride - 1] if index else self.start
+                x[row, 1 : len(piece)] = piece[:-1]
             known = self.length - self.stride if index else 0
             y[row, known : len(piece)] = piece[known:]
         return {

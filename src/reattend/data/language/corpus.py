@@ -1,10 +1,11 @@
-"""Texts as rows of bytes: enwik8, and any file that a person has."""
+"""Texts as rows of tokens, and those whose tokens are bytes: enwik8, and any file that a person has."""
 
 from __future__ import annotations
 
 import hashlib
 import shutil
 import zipfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reattend.data.language.standin import write_text
+from reattend.data.language.standin import BYTES, write_text
 from reattend.errors import ReattendError
 from reattend.runs.files import replacing
 
-VOCABULARY = 256
+BYTE_VALUES = 256
 ENWIK8_BYTES = 100_000_000
 ENWIK8_SHA1 = "57b8363b814821dc9d47aa4d41f58733519076b2"  # as published beside the file
 _TRAIN, _VALIDATION = 0.9, 0.05
@@ -26,14 +27,53 @@ _PIECE = 1 << 24
 
 @dataclass(frozen=True)
 class OpenedText:
-    """Bytes of each split, memory-mapped, and a checksum over all of them."""
+    """Tokens of each split, memory-mapped, and a checksum over all of them.
 
-    splits: Mapping[str, NDArray[np.uint8]]
+    `vocabulary` is the number of token ids, `start` the `start` of its `TokenBlocks`.
+    """
+
+    splits: Mapping[str, NDArray[Any]]
     checksum: str
+    vocabulary: int
+    start: int | None = None
+
+
+class Text(ABC):
+    """A text as tokens, of which each split is a row; a small generated one in its place if it is a stand-in."""
+
+    standin: bool
+
+    @abstractmethod
+    def find(self) -> Path:
+        """Where it is.
+
+        Raises:
+            ReattendError: it is not there; the message says how to get it.
+        """
+
+    @abstractmethod
+    def open(self) -> OpenedText:
+        """Its tokens.
+
+        Raises:
+            ReattendError: it is missing, damaged or not prepared.
+        """
+
+    @abstractmethod
+    def known(self) -> tuple[int, dict[str, int]] | None:
+        """Number of token ids, and tokens of each split, as far as they are known without it."""
+
+    @abstractmethod
+    def prepare(self, say: Callable[[str], None], progress: Callable[[int, int], None]) -> None:
+        """Unpacks, converts and verifies it, as far as each is needed.
+
+        Raises:
+            ReattendError: it is missing or another one.
+        """
 
 
 @dataclass(frozen=True)
-class Text:
+class Bytes(Text):
     """A text, cut by byte into the first 90 % for training, 5 % for validation and 5 % for test, as enwik8 always is.
 
     Every byte counts, line breaks among them.
@@ -51,11 +91,7 @@ class Text:
     standin: bool
 
     def find(self) -> Path:
-        """The file.
-
-        Raises:
-            ReattendError: it is not there; the message says how to get it.
-        """
+        """The file."""
         if self.standin:
             return write_text(self.name)
         if self.name == "file":
@@ -76,11 +112,7 @@ class Text:
         )
 
     def open(self) -> OpenedText:
-        """Maps the file into memory.
-
-        Raises:
-            ReattendError: it is missing, or too short.
-        """
+        """Maps the file into memory."""
         path = self.find()
         size = path.stat().st_size
         if self.name == "enwik8" and not self.standin and size < ENWIK8_BYTES:
@@ -93,14 +125,20 @@ class Text:
         text: NDArray[np.uint8] = np.memmap(path, np.uint8, mode="r", shape=(used,))
         places = cut(used)
         splits = {split: text[start:end] for split, (start, end) in places.items()}
-        return OpenedText(splits, _digest(text, "sha256"))
+        return OpenedText(splits, _digest(text, "sha256"), BYTE_VALUES)
 
-    def prepare(self, say: Callable[[str], None]) -> None:
-        """Unpacks enwik8 and compares its checksum.
+    def known(self) -> tuple[int, dict[str, int]] | None:
+        """Of enwik8 at any time, of a file if it is here."""
+        size = BYTES if self.standin else ENWIK8_BYTES
+        if self.name == "file" and not self.standin:
+            try:
+                size = self.find().stat().st_size
+            except ReattendError:
+                return None
+        return BYTE_VALUES, {split: end - start for split, (start, end) in cut(size).items()}
 
-        Raises:
-            ReattendError: there is no file, or it is another one.
-        """
+    def prepare(self, say: Callable[[str], None], progress: Callable[[int, int], None]) -> None:
+        """Unpacks enwik8 and compares its checksum."""
         packed = self._packed()
         if packed is not None and not self._place.is_file():
             self._unpack(packed)
@@ -134,18 +172,6 @@ class Text:
                 shutil.copyfileobj(source, target, _PIECE)
         except (OSError, KeyError, zipfile.BadZipFile) as error:
             raise ReattendError(f"{packed} cannot be unpacked ({error}). Get it again.") from error
-
-
-def make_text(dataset: str | None, root: str | Path, file: str | None, standin: bool) -> Text:
-    """The text of that name.
-
-    Raises:
-        ReattendError: there is no such text.
-    """
-    if dataset not in ("enwik8", "file"):
-        raise ReattendError(f"task.dataset={dataset}: texts by bytes are enwik8 and file.")
-    own = None if file is None else Path(file).expanduser().absolute()
-    return Text(dataset, Path(root).expanduser().absolute(), own, standin)
 
 
 def cut(size: int) -> dict[str, tuple[int, int]]:

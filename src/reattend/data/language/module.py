@@ -1,7 +1,8 @@
-"""Data module of texts by bytes."""
+"""Data module of texts by bytes or words."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -9,17 +10,18 @@ from torch.utils.data import DataLoader
 
 from reattend.config.limits import Count
 from reattend.data.language.blocks import TokenBlocks
-from reattend.data.language.corpus import VOCABULARY, make_text
+from reattend.data.language.texts import make_text
 from reattend.data.sampled import Batch, SampledData
 from reattend.errors import ReattendError
 
 
 class TextData(SampledData):
-    """Training, validation and test split of a text, byte by byte, from the file itself through a memory map.
+    """Training, validation and test split of a text, byte by byte or word by word, through a memory map.
 
-    `x` has bytes (B, N), int64; `y` is the same with -1 at what is no target; `padding_mask` is None. Pieces lie side
-    by side; `further_tests` has test once more with a sliding context, in which each byte after the first N has at
-    least N - `sliding_stride` bytes before it. The text's own validation split selects, unless test is to.
+    `y` has tokens (B, N), int64, with -1 at what is no target; `x` is the same, or the tokens before them where the
+    text says what its first one follows (`TokenBlocks.start`); `padding_mask` is None. Pieces lie side by side;
+    `further_tests` has test once more with a sliding context, in which each token after the first N has at least
+    N - `sliding_stride` tokens before it. The text's own validation split selects, unless test is to.
 
     The trainer has to leave the samplers as they are (`use_distributed_sampler=False`).
 
@@ -27,16 +29,16 @@ class TextData(SampledData):
         train, validation, test: the splits; `validation` is None with `selection="test"`.
         shape: `vocabulary`, `max_length` and `num_outputs`.
         kind: "language_modelling".
-        checksum: SHA-256 of the bytes.
+        checksum: SHA-256 of the tokens.
         origin: "stand-in", or the file.
         sizes: pieces of each split that is used.
 
     Args:
-        dataset: "enwik8" or "file".
+        dataset: see `make_text`.
         root: folder of all data.
-        max_length: bytes N of a piece.
-        file: path of a text of one's own.
-        sliding_stride: bytes that each piece of the sliding evaluation adds; None for a half of N.
+        max_length: tokens N of a piece.
+        file: path of a text of one's own, or of a folder with three files of words.
+        sliding_stride: tokens that each piece of the sliding evaluation adds; None for a half of N.
         standin: use the generated stand-in instead.
         selection: what `val_dataloader` gives.
         validation_fraction, split_seed: nothing has to be held out.
@@ -78,13 +80,15 @@ class TextData(SampledData):
         opened = text.open()
         self.checksum = opened.checksum
         self.origin = "stand-in" if standin else str(text.find())
-        self.shape = {"vocabulary": VOCABULARY, "max_length": max_length, "num_outputs": VOCABULARY}
+        self.shape = {"vocabulary": opened.vocabulary, "max_length": max_length, "num_outputs": opened.vocabulary}
         self._stride = max(1, max_length // 2) if sliding_stride is None else sliding_stride
         if self._stride > max_length:
             raise ReattendError(
-                f"task.data_options.sliding_stride={self._stride} leaves bytes out: at most max_length={max_length}."
+                f"task.data_options.sliding_stride={self._stride} leaves tokens out: at most max_length={max_length}."
             )
-        blocks = {split: TokenBlocks(tokens, max_length, max_length) for split, tokens in opened.splits.items()}
+        blocks = {
+            split: TokenBlocks(tokens, max_length, max_length, opened.start) for split, tokens in opened.splits.items()
+        }
         self.train, self.test = blocks["train"], blocks["test"]
         self.validation = blocks["validation"] if selection == "validation" else None
         used = {"train": self.train, "validation": self.validation, "test": self.test}
@@ -105,5 +109,5 @@ class TextData(SampledData):
     def further_tests(self) -> dict[str, DataLoader[Batch]]:
         """Test with a sliding context, "test_sliding"."""
         return {
-            "test_sliding": self.eval_loader(TokenBlocks(self.test.tokens, self.test.length, self._stride)),
+            "test_sliding": self.eval_loader(replace(self.test, stride=self._stride)),
         }

@@ -1,4 +1,4 @@
-"""Texts by bytes as a data source."""
+"""Texts by bytes or words as a data source."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from reattend.config.schema import RunConfig
-from reattend.data.language.corpus import ENWIK8_BYTES, VOCABULARY, Text, cut, make_text, pieces
-from reattend.data.language.standin import BYTES
-from reattend.data.source import DataFacts, DataSource
+from reattend.data.language.corpus import Text, pieces
+from reattend.data.language.texts import make_text
+from reattend.data.language.vocabulary import Vocabulary
+from reattend.data.language.words import Words
+from reattend.data.source import DataFacts, DataSource, source_of
 from reattend.errors import ReattendError
 
 
@@ -19,7 +21,7 @@ class TextSource(DataSource):
 
     Attributes:
         text: the text.
-        max_length: bytes of a piece.
+        max_length: tokens of a piece.
         selects_on_test: whether the validation split is left alone.
     """
 
@@ -45,26 +47,35 @@ class TextSource(DataSource):
         return ["test_sliding"]
 
     def require(self) -> None:
-        """Finds the file."""
+        """Finds the text."""
         self.text.find()
 
     def checksum(self) -> str:
-        """Of the bytes."""
+        """Of its tokens."""
         return self.text.open().checksum
 
     def facts(self) -> DataFacts | None:
-        """Of the whole text, whether or not it is here; None for a file that is not."""
-        shape = {"vocabulary": VOCABULARY, "max_length": self.max_length, "num_outputs": VOCABULARY}
-        size = BYTES if self.text.standin else ENWIK8_BYTES
-        if self.text.name == "file" and not self.text.standin:
-            try:
-                size = self.text.find().stat().st_size
-            except ReattendError:
-                return None
-        lengths = {split: end - start for split, (start, end) in cut(size).items()}
+        """Of the whole text, whether or not it is here; None for one of a person's own that is not."""
+        known = self.text.known()
+        if known is None:
+            return None
+        vocabulary, lengths = known
+        shape = {"vocabulary": vocabulary, "max_length": self.max_length, "num_outputs": vocabulary}
         sizes = {split: pieces(length, self.max_length, self.max_length) for split, length in lengths.items()}
         return DataFacts(shape, sizes | ({"validation": 0} if self.selects_on_test else {}))
 
     def prepare(self, say: Callable[[str], None], progress: Callable[[int, int], None]) -> None:
-        """Unpacks and verifies the text."""
-        self.text.prepare(say)
+        """Unpacks, converts and verifies the text."""
+        self.text.prepare(say, progress)
+
+
+def vocabulary_of(config: RunConfig) -> Vocabulary:
+    """The words that a run of `config` learns, for what it is to go on with and for what it says.
+
+    Raises:
+        ReattendError: its tokens are no words, or its text is not here.
+    """
+    source = source_of(config)
+    if not isinstance(source, TextSource) or not isinstance(source.text, Words):
+        raise ReattendError(f"{config.task.name} learns no words: word_lm/* does.")
+    return source.text.vocabulary()
