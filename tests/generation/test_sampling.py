@@ -14,6 +14,7 @@ from reattend.attention import MultiHeadAttention
 from reattend.backbones import ARDecoder, build_backbone
 from reattend.config import compose, read, to_dict
 from reattend.data import PixelData
+from reattend.data.language.source import vocabulary_of
 from reattend.data.samplers import MicroBatch
 from reattend.errors import ReattendError
 from reattend.generation.command import main
@@ -78,10 +79,10 @@ def test_more_tokens_than_places_are_refused() -> None:
         drawn(decoder("softmax"), torch.zeros(1, 4, dtype=torch.int64), 9, Sampling())
 
 
-def saved(folder: Path, task: str, places: int, *overrides: str) -> Path:
+def saved(folder: Path, task: str, places: int, *overrides: str, vocabulary: int = 256) -> Path:
     small = ["task.dims.dim=8", "task.dims.depth=1", "task.dims.num_heads=2", "attention=linear"]
     config = read(compose([f"task={task}", *small, *overrides]))
-    shape = {"vocabulary": 256, "num_outputs": 256, "max_length": places}
+    shape = {"vocabulary": vocabulary, "num_outputs": vocabulary, "max_length": places}
     model = build_backbone(config, shape)
     for which in ("last", "best"):
         save_model(folder, which, {"config": to_dict(config), "shape": shape}, model.state_dict())
@@ -109,6 +110,20 @@ def test_the_command(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "bytes/s" in first.err
     assert main(arguments) == 0
     assert capsys.readouterr().out == first.out
+
+
+def test_words_go_on_with_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    words = vocabulary_of(read(compose(["task=word_lm/wikitext103", "data=standin"])))
+    run = saved(tmp_path / "run", "word_lm/wikitext103", 64, "data=standin", vocabulary=len(words))
+    known = words.words[5]
+    assert main([f"run={run}", "length=6", f"prompt={known}  {known} unheard-of"]) == 0
+    told = capsys.readouterr()
+    assert told.out.startswith(f"{known} {known} <unk>")
+    assert len(words.encode(told.out.removesuffix("\n"))) == 3 + 6
+    assert "words/s" in told.err
 
 
 def test_a_sheet_of_pictures_begins_as_test_images_do(pictures: Path, capsys: pytest.CaptureFixture[str]) -> None:

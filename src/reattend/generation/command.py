@@ -50,7 +50,7 @@ def generate(options: Options) -> tuple[str, str]:
     folder = Path(options.run)
     model = load(folder, options.which)
     if not isinstance(model, ARDecoder):
-        raise ReattendError(f"{folder} holds no autoregressive model: runs of char_lm/* and image_ar/* do.")
+        raise ReattendError(f"{folder} holds no autoregressive model: runs of char_lm/*, word_lm/* and image_ar/* do.")
     medium = medium_of(load_config(folder), options, model.max_length)
     prompt, length = medium.prompt(), medium.length()
     sampling = Sampling(options.temperature, options.top_k, options.top_p)

@@ -1,4 +1,4 @@
-"""What tokens are to a person: chosen by the data that a model was trained on."""
+"""What tokens are to a person: chosen by what a model has learnt."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from reattend.config.schema import RunConfig
 from reattend.errors import ReattendError
 from reattend.generation.options import Options
 
-# By the data modules' paths.
+# By the tasks' paths.
 MEDIA = {
-    "reattend.data.TextData": "reattend.generation.text.Bytes",
-    "reattend.data.PixelData": "reattend.generation.pictures.Pictures",
+    "reattend.tasks.ByteModelling": "reattend.generation.text.Bytes",
+    "reattend.tasks.WordModelling": "reattend.generation.text.Words",
+    "reattend.tasks.PixelModelling": "reattend.generation.pictures.Pictures",
 }
 _OPTIONS = ("prompt", "length", "prompt_rows", "out")  # that not every medium has
 
@@ -34,7 +35,7 @@ class Medium(ABC):
         places: tokens that the model has positions for.
 
     Raises:
-        ReattendError: the options do not suit the model.
+        ReattendError: the options do not suit the model, or the names of its tokens are missing.
     """
 
     unit: ClassVar[str]
@@ -71,9 +72,9 @@ def medium_of(config: RunConfig, options: Options, places: int) -> Medium:
         ReattendError: there is none, or options are of another one.
     """
     task = config.task
-    if task.data_target not in MEDIA:
+    if task.target not in MEDIA:
         raise ReattendError(f"{options.run} is of {task.name}, whose tokens nothing here turns into something to show.")
-    module, _, name = MEDIA[task.data_target].rpartition(".")
+    module, _, name = MEDIA[task.target].rpartition(".")
     kind: type[Medium] = getattr(importlib.import_module(module), name)
     for option in _OPTIONS:
         if option not in kind.options and getattr(options, option) is not None:

@@ -10,7 +10,7 @@ from reattend.config.limits import Count, NonNegative, NonNegativeInt, Share
 USAGE = """\
 python scripts/generate.py run=FOLDER [batch=B] [temperature=1.0] [top_k=K] [top_p=1.0] [seed=0] [which=best|last]
 FOLDER is outputs/runs/<task>/<attention>/ar_decoder/s<seed>-<fingerprint>; temperature=0 takes the likeliest each time
-a run of char_lm/* goes on with a text: [prompt=TEXT] [length=200]
+a run of char_lm/* or word_lm/* goes on with a text: [prompt=TEXT] [length=200], in bytes or words
 a run of image_ar/* draws a sheet of pictures: out=FILE.png [prompt_rows=R], the first R rows those of test images"""
 
 
