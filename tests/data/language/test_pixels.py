@@ -119,12 +119,11 @@ def test_smaller_images_are_means_over_squares_rounded_half_up() -> None:
 
 def test_the_source_knows_what_the_data_has() -> None:
     for overrides, options in (
-        ([], {}),
-        (["scale=quick"], {"image_size": 8, "batch_size": 16}),
+        (["scale=quick"], {}),
         (["protocol=strict"], {"selection": "validation", "validation_fraction": 0.2}),
     ):
         config = read(compose(["task=image_ar/cifar10", "attention=linear", "data=standin", *overrides]))
-        source, data = source_of(config), pixel_data(**options)
+        source, data = source_of(config), pixel_data(image_size=config.task.data_options["image_size"], **options)
         facts = source.facts()
         assert facts is not None
         assert facts.shape == data.shape
