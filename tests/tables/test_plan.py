@@ -50,6 +50,7 @@ def test_kept_activations_are_those_of_a_real_forward_pass() -> None:
     cost = model_cost(model, lambda: {"input": torch.zeros(3, 8)})
     # The input, and what GELU and the last layer keep; weights are not counted.
     assert cost.activations == 4 * 3 * (8 + 16 + 16)
+    assert cost.outputs == 4 * 3 * 4
 
 
 def test_a_plan_counts_runs_by_state_and_starts_nothing(tmp_path: Path) -> None:

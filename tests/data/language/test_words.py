@@ -20,6 +20,7 @@ from reattend.data.language.vocabulary import END_OF_LINE, UNKNOWN, Vocabulary
 from reattend.data.samplers import MicroBatch
 from reattend.data.source import source_of
 from reattend.errors import ReattendError
+from reattend.train.execute import build_data
 
 LINES = [" \n", " = Title = \n", " \n", " b a b <unk> c , a b . \n"] * 10
 TRAIN, OTHER = "".join(LINES), " a new b \n\n"
@@ -123,6 +124,10 @@ def test_one_file_is_cut_by_line_and_its_source_knows_it_once_it_is_prepared(tmp
     facts = source_of(config).facts()
     assert facts is not None
     assert facts.shape["vocabulary"] == 96 == len(vocabulary_of(config))  # four, "line", 90 numbers, one of nobody's
+    data = build_data(config)
+    assert facts.sizes == data.sizes
+    assert source_of(config).checksum() == data.checksum
+    assert source_of(config).forms(config) == ("test", *data.further_tests())
     with pytest.raises(ReattendError, match="uea/japanese_vowels learns no words"):
         vocabulary_of(read(compose([])))
 
@@ -143,7 +148,11 @@ def test_what_is_wrong_with_the_files_is_told(tmp_path: Path) -> None:
     told = refused(wikitext(tmp_path))
     assert "wikitext-103-v1.zip" in told
     assert "add data=standin" in told
-    folder = three_files(tmp_path / "wikitext103")
+    folder = tmp_path / "wikitext103"
+    folder.mkdir()
+    (folder / "wiki.train.raw").write_text(TRAIN)
+    assert "wiki.train.raw there is not cut into words" in refused(wikitext(tmp_path))
+    three_files(folder)
     assert "train of WikiText-103 has 160 words, ends of lines among them, in place of 103,227,021" in refused(
         wikitext(tmp_path)
     )

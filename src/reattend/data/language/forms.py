@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import zipfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -106,7 +106,9 @@ class Tables(Form):
 
     @property
     def _parquet(self) -> list[Path]:
-        return sorted([*self.folder.glob("*.parquet"), *self.folder.glob("*/*.parquet")])
+        # The whole repository of WikiText has several texts in it.
+        places = (self.folder, self.folder / "parquet", self.folder / "wikitext-103-v1")
+        return next((found for place in places if (found := sorted(place.glob("*.parquet")))), [])
 
     @cached_property
     def _tables(self) -> Any:
@@ -147,7 +149,7 @@ class OneFile(Form):
         return cut(number)
 
 
-def form_in(folder: Path, archives: tuple[Path, ...], cache: Path) -> Form | None:
+def form_in(folder: Path, archives: Iterable[Path], cache: Path) -> Form | None:
     """What is there of `folder`: files, also in a folder of its archive, one of `archives`, or tables; None if nothing.
 
     Args:

@@ -134,17 +134,20 @@ class WordFiles(RawFiles):
             )
         if self.own is not None and not self.own.is_dir():
             return OneFile(self.own)
-        form = form_in(self.folder, (self.folder / ARCHIVE, self.place / ARCHIVE), self.prepared.with_name("arrow"))
+        archives = [folder / ARCHIVE for folder in ([self.folder] if self.own else [self.folder, self.place])]
+        form = form_in(self.folder, archives, self.prepared.with_name("arrow"))
         if form is None:
             if self.own is not None:
                 raise ReattendError(f"task.data_options.file={self.own} has none of {', '.join(FILES.values())}.")
+            raw = "wiki.train.raw"
+            told = f" ({raw} there is not cut into words)" if (self.folder / raw).is_file() else ""
             raise self.missing(
                 [
                     f"{self.folder / ARCHIVE}, or the three files in it, {', '.join(FILES.values())}, in its place,",
                     f"or the parquet files of Salesforce/wikitext, wikitext-103-v1, in {self.folder}",
                 ],
                 f"Source: https://s3.amazonaws.com/research.metamind.io/wikitext/{ARCHIVE} (181 MB), or "
-                "huggingface.co/datasets/Salesforce/wikitext",
+                f"huggingface.co/datasets/Salesforce/wikitext{told}",
             )
         return form
 
