@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from reattend.analysis.biases import biases_figure, learned_biases
 from reattend.analysis.figures import check_figure_file, write_figure
 from reattend.analysis.image_maps import maps_figure, maps_of_image, relative_maps
-from reattend.backbones.pretrained import TIMM, model_of_timm
+from reattend.backbones.timm_models import TIMM, model_of_timm
 from reattend.config import from_dict, to_dict
 from reattend.config.limits import Count, NonNegativeInt
 from reattend.efficiency.arguments import read_own
