@@ -22,6 +22,7 @@ from reattend.data.samplers import MicroBatch, rows_per_micro_batch
 from reattend.data.source import source_of
 from reattend.efficiency.flops import count_flops
 from reattend.errors import ReattendError, RunInterruptedError
+from reattend.pipes import is_unread
 from reattend.runs.environment import commit_label, write_environment
 from reattend.runs.files import write_json
 from reattend.runs.identity import fingerprint, run_folder
@@ -210,11 +211,14 @@ def _status(folder: Path) -> Iterator[bool]:
         yield False
     except LeaseLost:
         raise  # The folder, its status included, belongs to another process now.
-    except (KeyboardInterrupt, SystemExit) as signal:  # Lightning leaves with SystemExit on both signals.
-        interruption = RunInterruptedError(f"The run in {folder} was interrupted; the same command goes on with it.")
-        mark(folder, "failed", interruption)
-        raise interruption from signal
-    except Exception as error:
+    except (Exception, KeyboardInterrupt, SystemExit) as error:
+        # Lightning leaves with SystemExit on both signals; with `| head` nobody reads on.
+        if isinstance(error, KeyboardInterrupt | SystemExit) or (isinstance(error, BrokenPipeError) and is_unread()):
+            interruption = RunInterruptedError(
+                f"The run in {folder} was interrupted; the same command goes on with it."
+            )
+            mark(folder, "failed", interruption)
+            raise interruption from error
         mark(folder, "failed", error)
         raise
     mark(folder, "done")
