@@ -19,8 +19,9 @@ from reattend.config import compose, read
 from reattend.data.checksum import data_checksum
 from reattend.data.facts import data_facts
 from reattend.data.images.known import IMAGENET
+from reattend.data.images.sets import image_set
 from reattend.data.images.small import SmallSet, read_idx
-from reattend.data.images.standin import idx
+from reattend.data.images.standin import LIST, idx, rule_checksum
 from reattend.data.lra.standin import standin_root
 from reattend.data.prepare import main
 from reattend.errors import ReattendError
@@ -295,6 +296,22 @@ def test_small_sets_have_one_form_and_all_classes() -> None:
         data("absent", "cifar10", class_list="x.txt")
     with pytest.raises(ReattendError, match="form=cifar10: imagenet-1k may be imagefolder, hub, tar_shards"):
         data("absent", "imagenet-1k", form="cifar10")
+
+
+def test_a_stand_in_is_known_by_its_rule_and_not_by_the_library_that_wrote_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def checksums(cache: str) -> list[str]:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / cache))
+        return [image_set("imagenet-100", "nowhere", True, None, chosen).open().checksum for chosen in (None, LIST)]
+
+    first = checksums("one")
+    assert len({*first, rule_checksum("imagenet-1k")}) == 3
+    save = Image.Image.save
+    monkeypatch.setattr(Image.Image, "save", lambda image, path, quality: save(image, path, quality=quality - 10))
+    assert checksums("other") == first
+    trees = [{path.stat().st_size for path in (tmp_path / cache).rglob("*.JPEG")} for cache in ("one", "other")]
+    assert trees[0] != trees[1]
 
 
 @pytest.mark.parametrize(

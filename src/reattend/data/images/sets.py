@@ -14,7 +14,7 @@ from reattend.data.images.hub import HubTables
 from reattend.data.images.known import KNOWN, KnownSet
 from reattend.data.images.shards import TarShards
 from reattend.data.images.small import SmallSet
-from reattend.data.images.standin import write_stand_in
+from reattend.data.images.standin import rule_checksum, write_stand_in
 from reattend.data.images.stored import Classes, Encoded, OpenedImages
 from reattend.data.images.tree import ImageTree
 from reattend.data.lra.arrays import Prepared
@@ -79,7 +79,9 @@ class ImageSet:
             return self._small().open()
         raw, prepared = self._prepared()
         splits: dict[str, Encoded] = {split: raw.open_split(prepared, split) for split in prepared.sizes}
-        classes, checksum = tuple(prepared.manifest["classes"]), prepared.checksum
+        classes = tuple(prepared.manifest["classes"])
+        # JPEGs of one rule have other sizes where another library wrote them.
+        checksum = rule_checksum(raw.name) if self.standin else prepared.checksum
         listed = self._listed()
         if listed is not None:
             codes = _codes(listed, classes, raw)
