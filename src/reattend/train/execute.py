@@ -74,8 +74,12 @@ def plan(config: RunConfig) -> Plan:
 
 
 def build_data(config: RunConfig) -> SampledData:
-    """The run's data, read and prepared."""
-    data = build(
+    """The run's data, read and prepared.
+
+    Raises:
+        ReattendError: data is missing or malformed, or too little for one update.
+    """
+    data: SampledData = build(
         config.task.data_target,
         **source_of(config).options(config),
         dataset=config.task.dataset,
@@ -90,7 +94,14 @@ def build_data(config: RunConfig) -> SampledData:
         accumulation=config.trainer.accumulation,
         steps_per_epoch=config.recipe.steps_per_epoch,
     )
-    return cast(SampledData, data)
+    recipe, samples = config.recipe, data.sizes["train"]
+    data.last_train_batch = recipe.last_train_batch
+    if not recipe.steps(samples):
+        raise ReattendError(
+            f"recipe.batch_size={recipe.batch_size}: {config.task.dataset} has {samples:,} samples to train on, and an"
+            f" incomplete batch is dropped: recipe.batch_size={samples} at most, or recipe.last_train_batch=kept."
+        )
+    return data
 
 
 def build_model(config: RunConfig, shape: Mapping[str, int]) -> tuple[nn.Module, Start | None]:

@@ -25,6 +25,7 @@ from reattend.data.images.standin import LIST, idx, rule_checksum
 from reattend.data.lra.standin import standin_root
 from reattend.data.prepare import main
 from reattend.errors import ReattendError
+from reattend.train.execute import build_data
 
 from .trees import CLASSES, data, files, prepare, write_hub, write_shards, write_tree
 
@@ -312,6 +313,24 @@ def test_a_stand_in_is_known_by_its_rule_and_not_by_the_library_that_wrote_it(
     assert checksums("other") == first
     trees = [{path.stat().st_size for path in (tmp_path / cache).rglob("*.JPEG")} for cache in ("one", "other")]
     assert trees[0] != trees[1]
+
+
+@pytest.mark.parametrize(("fidelity", "updates"), [("published", 3), ("corrected", 4)])
+def test_deit_drops_the_last_incomplete_batch(fidelity: str, updates: int) -> None:
+    task = ["task=imagenet/deit_tiny", f"fidelity={fidelity}", "data=standin"]
+    config = read(compose([*task, "recipe.batch_size=100", "recipe.epochs=6", "trainer.loader_workers=0"]))
+    loader = build_data(config).train_dataloader()
+    assert len(loader) == updates
+    assert config.recipe.steps(360) == 6 * updates
+    assert config.backbone.options["class_token_std"] == (0.02 if fidelity == "published" else None)
+
+
+def test_too_little_for_one_whole_batch_is_told() -> None:
+    told = (
+        r"batch_size=1024: imagenet-1k has 360 samples.*recipe.batch_size=360 at most, or recipe.last_train_batch=kept"
+    )
+    with pytest.raises(ReattendError, match=told):
+        build_data(read(compose(["task=imagenet/deit_tiny", "data=standin"])))
 
 
 @pytest.mark.parametrize(
