@@ -164,6 +164,14 @@ def test_classes_have_to_be_those_of_both_folders(tmp_path: Path) -> None:
         prepare(tmp_path)
 
 
+def test_a_link_to_nothing_is_named(tmp_path: Path) -> None:
+    write_tree(tmp_path / "mine")
+    link = tmp_path / "mine" / "val" / "n02" / "gone.jpg"
+    link.symlink_to(tmp_path / "elsewhere.jpg")
+    with pytest.raises(ReattendError, match=f"^{link} cannot be read: No such file or directory.$"):
+        prepare(tmp_path)
+
+
 def test_a_class_list_chooses_and_numbers_classes(tmp_path: Path) -> None:
     write_tree(tmp_path / "mine")
     write_shards(tmp_path / "numbered")
@@ -181,6 +189,10 @@ def test_a_class_list_chooses_and_numbers_classes(tmp_path: Path) -> None:
     assert module.checksum != data(tmp_path).checksum
     with pytest.raises(ReattendError, match=r"has no class n03, n01 of the class list.*imagefolder"):
         data(tmp_path, "numbered", class_list="list.txt")
+    (tmp_path / "list.txt").write_text("n01\nn3\n")
+    told = r"has no class n3 of the class list. Did you mean 'n03'\? Its 3 classes are called n01, n02, n03.$"
+    with pytest.raises(ReattendError, match=told):
+        data(tmp_path, class_list="list.txt")
     with pytest.raises(ReattendError, match=r"absent.txt cannot be read.*one a line"):
         data(tmp_path, class_list="absent.txt")
     (tmp_path / "list.txt").write_text("n03\nn03\n")
@@ -220,12 +232,18 @@ def test_preparing_reports_classes_and_files_that_are_no_images(
     bad.write_bytes(bad.read_bytes()[:-100])
     odd = tmp_path / "mine" / "train" / "n02" / "4.JPEG"
     odd.write_bytes(odd.read_bytes() + b"trailing")  # Pillow reads it all the same
+    for split, content in (("train", b""), ("val", b"text")):
+        (tmp_path / "mine" / split / "n01" / "1.JPEG").write_bytes(content)
+    (tmp_path / "mine" / "train" / "n01" / "notes.txt").write_text("text")
+    (tmp_path / "mine" / "train" / "n01" / "folder.jpg").mkdir()
     told = ["task=imagenet/deit_tiny", "task.dataset=mine", f"data.root={tmp_path}"]
     assert main(told) == 0
     printed = capsys.readouterr().out
     assert "train 18 images of 3 classes, 6 / 6 / 6 of a class" in printed
     assert "train/n02/0.JPEG is no whole image (image file is truncated" in printed
-    assert "warning: 1 file(s) are no images" in printed
+    assert "train/n01/1.JPEG is no whole image (it is empty)" in printed
+    assert "val/n01/1.JPEG is no whole image (of no form that Pillow knows)" in printed
+    assert "warning: 3 file(s) are no images" in printed
     (tmp_path / "mine").rename(tmp_path / "imagenet-1k")
     assert main(["task=imagenet/deit_tiny", f"data.root={tmp_path}"]) == 1
     assert "imagenet-1k has 1000 classes, and 3 are here" in capsys.readouterr().err

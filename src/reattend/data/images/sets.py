@@ -236,8 +236,10 @@ def _codes(listed: list[str], classes: tuple[str, ...], raw: EncodedFiles) -> di
     absent = [name for name in listed if name not in places]
     if absent:
         more = f" and {len(absent) - 3} more" if len(absent) > 3 else ""
+        called = ", ".join(classes[:3]) + (", ..." if len(classes) > 3 else "")
+        needs = "" if raw.form == ImageTree.form else " A list of folder names needs the form imagefolder."
         raise ReattendError(
-            f"{raw.folder} ({raw.form}) has no class {', '.join(absent[:3])}{more} of the class list; its classes are "
-            f"called {', '.join(classes[:3])}, ... A list of folder names needs the form imagefolder."
+            f"{raw.folder} ({raw.form}) has no class {', '.join(absent[:3])}{more} of the class list."
+            f"{nearest(absent[0], classes)} Its {len(classes)} classes are called {called}.{needs}"
         )
     return {places[name]: code for code, name in enumerate(sorted(listed))}
