@@ -1,8 +1,7 @@
 """Checks a mechanism: `python scripts/check_attention.py attention=custom attention.target=my_module.MyMixer`."""
 
-import sys
-
 from reattend.conformance.command import main
+from reattend.pipes import run_command
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command(main)

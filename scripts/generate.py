@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-
 from reattend.generation.command import main
+from reattend.pipes import run_command
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command(main)

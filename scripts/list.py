@@ -1,8 +1,7 @@
 """Lists what there is: `python scripts/list.py [group ...]`."""
 
-import sys
-
 from reattend.config.listing import main
+from reattend.pipes import run_command
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command(main)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from reattend.efficiency.command import main
+from reattend.pipes import run_command
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    run_command(lambda: main(sys.argv[1:]))

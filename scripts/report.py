@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from reattend.pipes import run_command
 from reattend.tables.report import main
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    run_command(lambda: main(sys.argv[1:]))

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from reattend.analysis.biases import learned_biases
-from reattend.analysis.command import inspect, main
-from reattend.backbones import build_backbone
+from reattend.analysis.command import VIEWS, Inspected, Options, inspect, main
+from reattend.analysis.image_maps import relative_maps
+from reattend.attention import MultiHeadAttention
+from reattend.backbones import VisionTransformer, build_backbone
 from reattend.config import compose, read, to_dict
+from reattend.errors import ReattendError
 from reattend.runs.load import save_model
 
 SHAPE = {"num_channels": 3, "max_length": 11, "num_outputs": 4}
@@ -90,6 +96,27 @@ def test_a_wrong_folder_is_answered_with_the_nearest_run(
     (tmp_path / "runs").rename(tmp_path / "outputs" / "runs")
     assert main(["run=outputs/run/aft_full/s0-0123456789ab", *more]) == 2
     assert "Did you mean 'outputs/runs/aft_full/s0-0123456789ab'?" in capsys.readouterr().err
+
+
+def test_files_that_are_no_images_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    shape: dict[str, Any] = {"image_size": 12, "patch_size": 4, "num_outputs": 2, "dim": 8, "depth": 1, "num_heads": 2}
+    model = VisionTransformer(MultiHeadAttention, **shape).eval()
+    x = torch.randn(7, 3, 12, 12)
+    good = torch.tensor([1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0])
+    batches = [{"x": x[rows], "weight": good[rows]} for rows in (slice(0, 3), slice(3, 6), slice(6, 7))]
+    monkeypatch.setattr("reattend.analysis.command.from_dict", lambda config: config)
+    monkeypatch.setattr(
+        "reattend.analysis.command.build_data", lambda config: SimpleNamespace(test_dataloader=lambda: batches)
+    )
+    run = Inspected(model, {}, "")
+    options = Options("", "relative_maps", Path("a.svg"))
+    shown = [axes.images[0].get_array() for axes in VIEWS["relative_maps"](run, options).axes]
+    (expected,) = relative_maps(model, [x[good > 0]])
+    np.testing.assert_allclose(np.stack(shown), expected.values, rtol=1e-5)
+    with pytest.raises(ReattendError, match="image=1: that file is no whole image, as is said above"):
+        VIEWS["maps"](run, replace(options, image=1))
+    assert VIEWS["maps"](run, replace(options, image=2))
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from reattend.attention import MultiHeadAttention
 from reattend.attention.aft.conv import AFTConv
 from reattend.backbones import VisionTransformer
 from reattend.backbones.pretrained import read_weights, revision, start_from
+from reattend.backbones.timm_models import model_of_timm
 from reattend.errors import ReattendError
 
 SHAPE: dict[str, Any] = {"image_size": 32, "num_outputs": 7, "dim": 24, "depth": 2, "num_heads": 4}
@@ -80,6 +81,28 @@ def test_another_number_of_classes_starts_a_new_head(tmp_path: Path) -> None:
     assert start.anew == ["head.weight", "head.bias"]
 
 
+def test_a_file_has_no_number_of_heads_which_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, _ = saved(tmp_path)
+    told = "heads cannot be told from a file: 4 assumed, as the model has"
+    assert str(start_from(VisionTransformer(MultiHeadAttention, **SHAPE), path, [], 4)).count(told) == 1
+    # Nothing that depends on heads is taken, or their number is known.
+    assert told not in str(start_from(VisionTransformer(MultiHeadAttention, **SHAPE), path, ["query", "key"], 4))
+    theirs = deit()
+    monkeypatch.setattr(timm, "create_model", lambda name, pretrained: theirs)
+    known = start_from(VisionTransformer(MultiHeadAttention, **SHAPE), "timm:deit_tiny_patch16_224", [], 4)
+    assert told not in str(known)
+
+
+def test_a_model_of_timm_with_other_functions_under_the_same_names_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = {"deit_tiny_patch16_224": deit(), "deit_small_patch16_224": deit(act_layer="relu")}
+    monkeypatch.setattr(timm, "create_model", lambda name, pretrained: theirs[name])
+    x = torch.randn(2, 3, 32, 32)
+    own = model_of_timm("deit_tiny_patch16_224")
+    torch.testing.assert_close(own(x)[0], theirs["deit_tiny_patch16_224"](x))
+    with pytest.raises(ReattendError, match="timm:deit_small_patch16_224 is no plain vision transformer"):
+        model_of_timm("deit_small_patch16_224")
+
+
 def test_every_form_gives_the_same(tmp_path: Path) -> None:
     path, state = saved(tmp_path)
     save_file(state, tmp_path / "deit.safetensors")
@@ -98,6 +121,8 @@ def test_the_revision_is_that_of_the_content(tmp_path: Path) -> None:
     torch.save({"model": {name: value + 1 for name, value in state.items()}}, path)
     assert revision(path) != first
     assert revision("timm:deit_tiny_patch16_224") != revision("timm:deit_small_patch16_224")
+    with pytest.raises(ReattendError, match="timm has no weights 'no' of deit_tiny_patch16_224"):
+        revision("timm:deit_tiny_patch16_224.no")  # before data is read
 
 
 @pytest.mark.parametrize(
@@ -105,6 +130,17 @@ def test_the_revision_is_that_of_the_content(tmp_path: Path) -> None:
     [
         ("nowhere.pth", "there is no such file or folder"),
         ("timm:deit_tyni_patch16_224", "timm has no such model. Did you mean 'deit_tiny_patch16_224'?"),
+        ("timm:", "timm has no such model. Name one, such as timm:deit_tiny_patch16_224.fb_in1k. All: python -c"),
+        (
+            "timm:deit_tiny_patch16_224.fb_in1",
+            "timm has no weights 'fb_in1' of deit_tiny_patch16_224. Did you mean 'fb_in1k'? It has: "
+            "timm:deit_tiny_patch16_224.fb_in1k.",
+        ),
+        (
+            "timm:vit_small_patch16_36x1_224",
+            "timm has no weights of vit_small_patch16_36x1_224. Did you mean 'vit_small_patch16",
+        ),
+        ("timm:deit_tiny_patch16_224", "timm could not get the weights (OSError). On a machine with a network: python"),
         ("text.pth", "text.pth is cut off, or was not written by torch.save"),
         ("text.safetensors", "text.safetensors cannot be read"),
         ("text.onnx", "is no .safetensors, .pth or .pt file"),
@@ -118,6 +154,11 @@ def test_what_is_not_there_or_not_readable_is_told(
     for name in ("text.pth", "text.safetensors", "text.onnx"):
         Path(name).write_text("text")
     torch.save([1, 2], "list.pth")
+
+    def offline(name: str, pretrained: bool) -> None:
+        raise OSError
+
+    monkeypatch.setattr(timm, "create_model", offline)
     with pytest.raises(ReattendError) as refused:
         read_weights(weights)
     assert told in str(refused.value)

@@ -38,6 +38,17 @@ def full(spec: MixerSpec) -> Mixer:
     return AFTFull(spec, bias_rank=128)
 
 
+def test_the_class_token_starts_as_in_deit_and_nothing_else_moves() -> None:
+    states = []
+    for std in (None, 0.02):
+        torch.manual_seed(0)
+        model = VisionTransformer(MultiHeadAttention, **LITTLE | {"dim": 1024, "depth": 1}, class_token_std=std)
+        states.append(model.state_dict())
+    assert [float(state.pop("cls_token").std()) for state in states] == pytest.approx([1e-6, 0.02], rel=0.1)
+    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
+    VisionTransformer(MultiHeadAttention, **LITTLE, **BARE, class_token_std=0.02)
+
+
 @pytest.mark.parametrize("name", ["deit_tiny_patch16_224", "deit_small_patch16_224"])
 def test_a_model_of_timm_loads_by_name_and_gives_the_same(name: str) -> None:
     torch.manual_seed(0)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reattend.config import compose, read
 from reattend.data.samplers import EvalSampler, MicroBatch, TrainSampler, rows_per_micro_batch
 from reattend.errors import ReattendError
 
 SIZES = st.integers(1, 70)
 WORLDS = st.sampled_from([1, 2, 3, 4])
+RECIPE = read(compose()).recipe
 ACCUMULATIONS = st.sampled_from([1, 2, 3])
 
 
@@ -46,6 +51,26 @@ def test_a_step_sees_the_same_samples_whatever_the_devices(
     assert spread == global_batches(size, batch_size, 1, 1, number)
     assert sorted(index for batch in spread for index in batch) == list(range(size))
     assert all(len(batch) == batch_size for batch in spread[:-1])
+
+
+@settings(max_examples=60, deadline=None)
+@given(SIZES, WORLDS, ACCUMULATIONS, st.integers(1, 4), st.sampled_from([1, 3]))
+def test_a_dropped_batch_is_the_last_one_if_it_is_partial(
+    size: int, world: int, accumulation: int, rows: int, repeats: int
+) -> None:
+    batch_size = rows * world * accumulation
+    options: dict[str, Any] = {"world_size": world, "accumulation": accumulation, "repeats": repeats}
+    kept = TrainSampler(size, batch_size, 5, rank=world - 1, **options)
+    dropped = TrainSampler(size, batch_size, 5, rank=world - 1, **options, last_batch="dropped")
+    whole = size // batch_size * accumulation
+    assert len(dropped) == whole
+    for mine, other in zip(epoch(dropped, 2), epoch(kept, 2)[:whole], strict=True):
+        assert all(torch.equal(torch.as_tensor(a), torch.as_tensor(b)) for a, b in zip(mine, other, strict=True))
+    for last in ("kept", "dropped"):
+        sampler = TrainSampler(size, batch_size, 5, last_batch=last)
+        recipe = replace(RECIPE, batch_size=batch_size, epochs=1, last_train_batch=last)
+        assert len(sampler) == recipe.steps(size)
+        assert sum(len(batch.indices) for batch in epoch(sampler, 0)) == recipe.samples(size)
 
 
 @settings(max_examples=60, deadline=None)

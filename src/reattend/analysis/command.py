@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from reattend.analysis.biases import biases_figure, learned_biases
 from reattend.analysis.figures import check_figure_file, write_figure
 from reattend.analysis.image_maps import maps_figure, maps_of_image, relative_maps
-from reattend.backbones.pretrained import TIMM, model_of_timm
+from reattend.backbones.timm_models import TIMM, model_of_timm
 from reattend.config import from_dict, to_dict
 from reattend.config.limits import Count, NonNegativeInt
 from reattend.efficiency.arguments import read_own
@@ -124,29 +124,33 @@ def _biases(run: Inspected, options: Options) -> Figure:
 
 
 def _relative_maps(run: Inspected, options: Options) -> Figure:
-    found = relative_maps(run.model, (batch for _, batch in _images(run, options.images)))
+    found = relative_maps(
+        run.model, (images[whole] for _, images, whole in _images(run, options.images) if whole.any())
+    )
     return maps_figure(found, f"Mean attention by offset, {options.images} images at most: {run.title}")
 
 
 def _maps(run: Inspected, options: Options) -> Figure:
-    *_, (number, batch) = _images(run, options.image + 1)
+    *_, (number, images, whole) = _images(run, options.image + 1)
     if number <= options.image:
         raise ReattendError(f"image={options.image}: test has {number} images, the last is image={number - 1}.")
-    image = batch[-1:]
+    if not whole[-1]:
+        raise ReattendError(f"image={options.image}: that file is no whole image, as is said above. Choose another.")
+    image = images[-1:]
     return maps_figure(
         maps_of_image(run.model, image), f"Attention in image {options.image}: {run.title}", image[0], relative=False
     )
 
 
-def _images(run: Inspected, count: int) -> Iterator[tuple[int, Tensor]]:
-    """The first `count` images of test in batches, each with the number so far."""
+def _images(run: Inspected, count: int) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """The first `count` images of test in batches, each with the number so far, and which of them could be decoded."""
     if not hasattr(run.model, "patch_embed"):
         raise ReattendError(f"{run.config['task']['name']} has no images: this view is of vision transformers.")
     number = 0
     for batch in build_data(from_dict(run.config)).test_dataloader():
         images = batch["x"][: count - number]
         number += len(images)
-        yield number, images
+        yield number, images, batch["weight"][: len(images)] > 0
         if number == count:
             return
 

@@ -13,13 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from reattend.attention import MultiHeadAttention
+from reattend.backbones.timm_models import TIMM, check_timm_name, timm_model
 from reattend.errors import ReattendError, nearest
 from reattend.runs.checkpoints import read_torch
 from reattend.runs.files import read_json
 from reattend.runs.load import DESCRIPTION
 
-TIMM = "timm:"
 # What can be left to start anew, with the ends of the names of its parameters; parts of `qkv` are its rows.
 ROWS = ("query", "key", "value")
 PARTS = {"positions": "pos_embed", "class_token": "cls_token", "output": "attn.proj", "head": "head"}
@@ -44,16 +43,20 @@ class Start:
         taken: parameters that start with them.
         anew: parameters that start as they would without.
         unused: names of theirs that the model has not.
+        assumed_heads: heads that their queries and keys are taken to be of, where the weights do not say.
     """
 
     weights: str
     taken: list[str]
     anew: list[str]
     unused: list[str]
+    assumed_heads: int | None = None
 
     def __str__(self) -> str:
         told = {"taken": self.taken, "anew": self.anew, "of theirs unused": self.unused}
         lines = [f"  {what} ({len(names)}): {_by_layer(names)}" for what, names in told.items() if names]
+        if self.assumed_heads is not None:
+            lines.append(f"  heads cannot be told from a file: {self.assumed_heads} assumed, as the model has")
         return "\n".join([f"Starting from {self.weights}", *lines])
 
 
@@ -95,9 +98,10 @@ def revision(weights: str) -> int:
     """A number that changes with the content that `weights` names, for the identity of runs.
 
     Raises:
-        ReattendError: there is no such file or folder.
+        ReattendError: there is no such file or folder, or timm has no weights of that name.
     """
     if weights.startswith(TIMM):
+        check_timm_name(weights.removeprefix(TIMM))
         return int.from_bytes(hashlib.sha256(weights.encode()).digest()[:6], "big")
     path = Path(weights)
     file = path / "model_best.pt" if path.is_dir() else path
@@ -155,7 +159,9 @@ def start_from(model: nn.Module, weights: str, leave: Sequence[str], num_heads: 
                 anew.append(name)
     if not taken:
         raise ReattendError(f"nothing of {weights} fits the model: other names or widths. {_REMEDY}")
-    return Start(weights, taken, anew, sorted(found.state.keys() - state.keys()))
+    cut = any(name.endswith(("[query]", "[key]")) for name in taken)
+    assumed = num_heads if found.num_heads is None and cut else None
+    return Start(weights, taken, anew, sorted(found.state.keys() - state.keys()), assumed)
 
 
 def _copy(name: str, own: Tensor, theirs: Tensor, model: Any) -> bool:
@@ -195,55 +201,10 @@ def _is_left(name: str, leave: Sequence[str]) -> bool:
     return any(name == end or f".{end}." in f".{name}." for end in ends)
 
 
-def model_of_timm(name: str) -> nn.Module:
-    """A plain vision transformer of timm with its weights, as ours with softmax attention, in evaluation mode.
-
-    Raises:
-        ReattendError: there is no such model, it cannot be got, or it has other parts than ours.
-    """
-    # Imported here: it imports timm, which runs without other weights do without.
-    from reattend.backbones.vision_transformer import VisionTransformer
-
-    theirs = _timm_model(name)
-    try:
-        ours = VisionTransformer(
-            MultiHeadAttention,
-            image_size=theirs.patch_embed.img_size[0],
-            channels=theirs.patch_embed.proj.in_channels,
-            num_outputs=theirs.num_classes,
-            patch_size=theirs.patch_embed.patch_size[0],
-            dim=theirs.embed_dim,
-            depth=len(theirs.blocks),
-            num_heads=theirs.blocks[0].attn.num_heads,
-            pooling="class_token" if theirs.global_pool == "token" else "mean",
-        )
-        ours.load_state_dict(theirs.state_dict())
-    except (AttributeError, RuntimeError, TypeError) as error:
-        raise ReattendError(f"{TIMM}{name} is no plain vision transformer, such as deit_tiny_patch16_224.") from error
-    return ours.eval()
-
-
 def _of_timm(name: str) -> Weights:
-    model = _timm_model(name)
+    model = timm_model(name, "Or name a file that you have: backbone.pretrained.weights=<file>.pth")
     heads: list[Any] = [module.num_heads for module in model.modules() if hasattr(module, "num_heads")]
     return Weights(model.state_dict(), heads[0] if heads else None)
-
-
-def _timm_model(name: str) -> Any:
-    import timm
-
-    architecture = name.partition(".")[0]
-    if not timm.is_model(architecture):
-        close = nearest(architecture, timm.list_models())
-        raise ReattendError(f"backbone.pretrained.weights={TIMM}{name}: timm has no such model.{close}")
-    try:
-        return timm.create_model(name, pretrained=True)
-    except (OSError, RuntimeError, ValueError) as error:
-        raise ReattendError(
-            f"backbone.pretrained.weights={TIMM}{name}: timm could not get the weights ({type(error).__name__}). On a"
-            f" machine with a network: python -c \"import timm; timm.create_model('{name}', pretrained=True)\", or name"
-            " a file that you have."
-        ) from error
 
 
 def _state(content: Any, path: Path) -> Mapping[str, Tensor]:

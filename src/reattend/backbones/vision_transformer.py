@@ -44,6 +44,7 @@ class VisionTransformer(timm_vit.VisionTransformer):
         num_heads: heads of each mixer.
         mlp_ratio: width of the MLP over D.
         pooling: what the classifier sees; with `mean` there is no class token.
+        class_token_std: standard deviation that the class token is drawn with; None leaves timm's, 1e-6.
         positions: whether positions are learned or the mixers alone know them.
         dropout: probability; after the positions, in mixers' and MLPs' outputs.
         drop_path: probability of leaving out a branch of the last layer, falling linearly to 0 at the first.
@@ -67,6 +68,7 @@ class VisionTransformer(timm_vit.VisionTransformer):
         mlp_ratio: float = 4.0,
         pooling: Pooling = "class_token",
         positions: Positions = "learned",
+        class_token_std: float | None = None,
         dropout: float = 0.0,
         drop_path: float = 0.0,
         layer_losses: OverLayers = "mean",
@@ -110,6 +112,8 @@ class VisionTransformer(timm_vit.VisionTransformer):
                 )
             )
             _start_as_in_deit(block.attn)
+        if class_token_std is not None and self.cls_token is not None:
+            nn.init.trunc_normal_(self.cls_token, std=class_token_std)
         self.pretrained_cfg = self.default_cfg = {
             "input_size": (channels, image_size, image_size),
             "num_classes": num_outputs,

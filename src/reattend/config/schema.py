@@ -97,6 +97,9 @@ class BackboneConfig:
     pretrained: PretrainedConfig = field(default_factory=PretrainedConfig)
 
 
+LastBatch = Literal["dropped", "kept"]
+
+
 @dataclass(frozen=True)
 class OptimizerConfig:
     """`decays` says what weight decay is on.
@@ -160,7 +163,7 @@ class RecipeConfig:
 
     `drop_path` is the probability of leaving out a branch of the last layer, falling linearly to 0 at the first;
     `ema_decay` is that of an exponential moving average of the weights after each update, which is evaluated beside
-    them; None does without.
+    them; None does without. `last_train_batch` says what becomes of the last batch of an epoch if it is incomplete.
     """
 
     name: str
@@ -174,6 +177,7 @@ class RecipeConfig:
     dropout: Fraction
     attention_dropout: Fraction
     steps_per_epoch: Count | None = None
+    last_train_batch: LastBatch = "kept"
     warmup_fraction: Fraction = 0.0
     momentum: Literal["cycled", "fixed"] = "fixed"
     warmup_epochs: NonNegativeInt = 0
@@ -188,11 +192,17 @@ class RecipeConfig:
 
     def steps(self, train_samples: int) -> int:
         """Updates of a whole run."""
-        return self.epochs * (self.steps_per_epoch or math.ceil(train_samples / self.batch_size))
+        return self.epochs * math.ceil(self._epoch(train_samples) / self.batch_size)
 
     def samples(self, train_samples: int) -> int:
         """Training samples that a whole run sees, each as often as it is seen."""
-        return self.epochs * (self.steps_per_epoch * self.batch_size if self.steps_per_epoch else train_samples)
+        return self.epochs * self._epoch(train_samples)
+
+    def _epoch(self, train_samples: int) -> int:
+        if self.steps_per_epoch:
+            return self.steps_per_epoch * self.batch_size
+        incomplete = train_samples % self.batch_size if self.last_train_batch == "dropped" else 0
+        return train_samples - incomplete
 
 
 @dataclass(frozen=True)
@@ -272,9 +282,17 @@ class LRAFidelity:
 
 @dataclass(frozen=True)
 class DeiTFidelity:
-    """Where DeiT's code is other than one would have it: it moves its schedule on an epoch late."""
+    """Where DeiT's code is other than one would have it.
+
+    Attributes:
+        schedule_lag: epochs that its schedule is late.
+        last_train_batch: the last incomplete batch of an epoch.
+        class_token_std: that the class token is drawn with; None is that of timm today, 1e-6.
+    """
 
     schedule_lag: NonNegativeInt
+    last_train_batch: LastBatch = "dropped"
+    class_token_std: Positive | None = 0.02
 
 
 @dataclass(frozen=True)

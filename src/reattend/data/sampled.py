@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import pytorch_lightning as pl
 import torch
@@ -36,6 +36,7 @@ class SampledData(pl.LightningDataModule):
         shape: what a backbone is built from.
         sizes: samples of each split.
         repeats: see `TrainSampler`.
+        last_train_batch: whether the last batch of an epoch is dropped where it is incomplete.
 
     Args:
         batch_size: global, over all devices and accumulated micro-batches.
@@ -54,6 +55,7 @@ class SampledData(pl.LightningDataModule):
     shape: dict[str, int]
     sizes: dict[str, int]
     repeats: int = 1
+    last_train_batch: Literal["dropped", "kept"] = "kept"
     train: Samples
     validation: Samples | None
     test: Samples
@@ -81,6 +83,7 @@ class SampledData(pl.LightningDataModule):
             world_size=world_size,
             accumulation=self.accumulation,
             repeats=self.repeats,
+            last_batch=self.last_train_batch,
         )
         return self.loader(samples, sampler)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -71,12 +71,14 @@ def spread(indices: Tensor, parts: int, epoch: int = 0, place: int = 0) -> list[
 
 
 class TrainSampler:
-    """Micro-batches of one process for one epoch of training; nothing is dropped.
+    """Micro-batches of one process for one epoch of training.
 
     The order of an epoch is a permutation drawn from (seed, epoch) alone. It is cut into global batches of
     `batch_size`, each of those into `world_size` x `accumulation` micro-batches (the last global batch may be partial:
     see `spread`), of which this process takes its `accumulation` consecutive ones. So the samples behind an optimiser
     step do not depend on devices, accumulation or on where a run was interrupted.
+
+    Nothing is dropped, or with `last_batch="dropped"` the last global batch where it is partial.
 
     With `steps_per_epoch` an epoch is that many global batches out of an endless row of permutations, of which the
     next begins in the batch in which one ends: no batch is partial. With `repeats` each sample of the permutation
@@ -101,10 +103,13 @@ class TrainSampler:
         world_size: int = 1,
         accumulation: int = 1,
         repeats: int = 1,
+        last_batch: Literal["dropped", "kept"] = "kept",
     ) -> None:
         rows_per_micro_batch(batch_size, world_size, accumulation)
         self.size = size
         self.repeats = repeats
+        whole = size // batch_size if last_batch == "dropped" else -(-size // batch_size)
+        self.batches = steps_per_epoch or whole
         self.steps_per_epoch = steps_per_epoch
         self.batch_size = batch_size
         self.seed = seed
@@ -120,7 +125,7 @@ class TrainSampler:
 
     def __len__(self) -> int:
         """Micro-batches of a whole epoch, whatever `start`."""
-        return (self.steps_per_epoch or -(-self.size // self.batch_size)) * self.accumulation
+        return self.batches * self.accumulation
 
     def __iter__(self) -> Iterator[MicroBatch]:
         # A generator, because Lightning makes the iterator before it calls set_epoch: both are read at the first batch.
@@ -135,7 +140,7 @@ class TrainSampler:
     def _batches(self, first: int) -> Iterator[Tensor]:
         """Global batches of the epoch from its `first` on."""
         if self.steps_per_epoch is None:
-            yield from self._permutation(self.epoch).split(self.batch_size)[first:]
+            yield from self._permutation(self.epoch).split(self.batch_size)[first : self.batches]
             return
         begin = (self.epoch * self.steps_per_epoch + first) * self.batch_size
         number, place = divmod(begin, self.size)

@@ -30,6 +30,7 @@ COUNTS = (
     "recipe.dropout",
     "recipe.attention_dropout",
     "recipe.steps_per_epoch",
+    "recipe.last_train_batch",
     "recipe.warmup_fraction",
     "recipe.momentum",
     "recipe.warmup_epochs",
@@ -84,7 +85,7 @@ IGNORED = (
     "fidelity.layer_losses",  # acts through the attention's, and that through the backbone's options
     "fidelity.primal",  # acts through the attention's options
     "fidelity.flowformer",  # acts through the backbone's options
-    "fidelity.deit",  # acts through the recipe
+    "fidelity.deit",  # acts through the recipe and the backbone's options
     "fidelity.lra",  # acts through the options of data and backbone, and the recipe
     "task.summary",
     "task.source",
@@ -132,8 +133,10 @@ AS_BEFORE: dict[str, Any] = {
     "backbone.options.layer_losses": "mean",
     "backbone.pretrained.leave": [],
     "backbone.options.final_norm": False,
+    "backbone.options.class_token_std": None,
     "backbone.options.padding_in_mixers": "masked",
     "recipe.steps_per_epoch": None,
+    "recipe.last_train_batch": "kept",
     "recipe.warmup_fraction": 0.0,
     "recipe.momentum": "fixed",
     "recipe.warmup_epochs": 0,

@@ -14,6 +14,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from reattend.config import check_overrides, config_dir, normalise_overrides, split_flags, written_out
 from reattend.errors import ReattendError, RunInterruptedError
+from reattend.pipes import leave_if_unread
 from reattend.runs.sweep import FAILURES, collected_failures, record_failure
 from reattend.search.command import run_searches, validation_metric
 from reattend.search.plan import check_extra, plan_searches
@@ -106,8 +107,10 @@ def _job(cfg: DictConfig) -> float | None:
         print(error, file=sys.stderr)
         record_failure(_command(), error)
         if isinstance(error, RunInterruptedError):
+            leave_if_unread()
             sys.exit(130)  # and no further run of a sweep is started
     except Exception as error:
+        leave_if_unread()
         traceback.print_exc()
         record_failure(_command(), error)
     return None

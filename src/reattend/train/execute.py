@@ -22,6 +22,7 @@ from reattend.data.samplers import MicroBatch, rows_per_micro_batch
 from reattend.data.source import source_of
 from reattend.efficiency.flops import count_flops
 from reattend.errors import ReattendError, RunInterruptedError
+from reattend.pipes import is_unread
 from reattend.runs.environment import commit_label, write_environment
 from reattend.runs.files import write_json
 from reattend.runs.identity import fingerprint, run_folder
@@ -73,8 +74,12 @@ def plan(config: RunConfig) -> Plan:
 
 
 def build_data(config: RunConfig) -> SampledData:
-    """The run's data, read and prepared."""
-    data = build(
+    """The run's data, read and prepared.
+
+    Raises:
+        ReattendError: data is missing or malformed, or too little for one update.
+    """
+    data: SampledData = build(
         config.task.data_target,
         **source_of(config).options(config),
         dataset=config.task.dataset,
@@ -89,7 +94,14 @@ def build_data(config: RunConfig) -> SampledData:
         accumulation=config.trainer.accumulation,
         steps_per_epoch=config.recipe.steps_per_epoch,
     )
-    return cast(SampledData, data)
+    recipe, samples = config.recipe, data.sizes["train"]
+    data.last_train_batch = recipe.last_train_batch
+    if not recipe.steps(samples):
+        raise ReattendError(
+            f"recipe.batch_size={recipe.batch_size}: {config.task.dataset} has {samples:,} samples to train on, and an"
+            f" incomplete batch is dropped: recipe.batch_size={samples} at most, or recipe.last_train_batch=kept."
+        )
+    return data
 
 
 def build_model(config: RunConfig, shape: Mapping[str, int]) -> tuple[nn.Module, Start | None]:
@@ -210,11 +222,14 @@ def _status(folder: Path) -> Iterator[bool]:
         yield False
     except LeaseLost:
         raise  # The folder, its status included, belongs to another process now.
-    except (KeyboardInterrupt, SystemExit) as signal:  # Lightning leaves with SystemExit on both signals.
-        interruption = RunInterruptedError(f"The run in {folder} was interrupted; the same command goes on with it.")
-        mark(folder, "failed", interruption)
-        raise interruption from signal
-    except Exception as error:
+    except (Exception, KeyboardInterrupt, SystemExit) as error:
+        # Lightning leaves with SystemExit on both signals; with `| head` nobody reads on.
+        if isinstance(error, KeyboardInterrupt | SystemExit) or (isinstance(error, BrokenPipeError) and is_unread()):
+            interruption = RunInterruptedError(
+                f"The run in {folder} was interrupted; the same command goes on with it."
+            )
+            mark(folder, "failed", interruption)
+            raise interruption from error
         mark(folder, "failed", error)
         raise
     mark(folder, "done")

@@ -19,11 +19,13 @@ from reattend.config import compose, read
 from reattend.data.checksum import data_checksum
 from reattend.data.facts import data_facts
 from reattend.data.images.known import IMAGENET
+from reattend.data.images.sets import image_set
 from reattend.data.images.small import SmallSet, read_idx
-from reattend.data.images.standin import idx
+from reattend.data.images.standin import LIST, idx, rule_checksum
 from reattend.data.lra.standin import standin_root
 from reattend.data.prepare import main
 from reattend.errors import ReattendError
+from reattend.train.execute import build_data
 
 from .trees import CLASSES, data, files, prepare, write_hub, write_shards, write_tree
 
@@ -162,6 +164,14 @@ def test_classes_have_to_be_those_of_both_folders(tmp_path: Path) -> None:
         prepare(tmp_path)
 
 
+def test_a_link_to_nothing_is_named(tmp_path: Path) -> None:
+    write_tree(tmp_path / "mine")
+    link = tmp_path / "mine" / "val" / "n02" / "gone.jpg"
+    link.symlink_to(tmp_path / "elsewhere.jpg")
+    with pytest.raises(ReattendError, match=f"^{link} cannot be read: No such file or directory.$"):
+        prepare(tmp_path)
+
+
 def test_a_class_list_chooses_and_numbers_classes(tmp_path: Path) -> None:
     write_tree(tmp_path / "mine")
     write_shards(tmp_path / "numbered")
@@ -179,6 +189,10 @@ def test_a_class_list_chooses_and_numbers_classes(tmp_path: Path) -> None:
     assert module.checksum != data(tmp_path).checksum
     with pytest.raises(ReattendError, match=r"has no class n03, n01 of the class list.*imagefolder"):
         data(tmp_path, "numbered", class_list="list.txt")
+    (tmp_path / "list.txt").write_text("n01\nn3\n")
+    told = r"has no class n3 of the class list. Did you mean 'n03'\? Its 3 classes are called n01, n02, n03.$"
+    with pytest.raises(ReattendError, match=told):
+        data(tmp_path, class_list="list.txt")
     with pytest.raises(ReattendError, match=r"absent.txt cannot be read.*one a line"):
         data(tmp_path, class_list="absent.txt")
     (tmp_path / "list.txt").write_text("n03\nn03\n")
@@ -218,12 +232,18 @@ def test_preparing_reports_classes_and_files_that_are_no_images(
     bad.write_bytes(bad.read_bytes()[:-100])
     odd = tmp_path / "mine" / "train" / "n02" / "4.JPEG"
     odd.write_bytes(odd.read_bytes() + b"trailing")  # Pillow reads it all the same
+    for split, content in (("train", b""), ("val", b"text")):
+        (tmp_path / "mine" / split / "n01" / "1.JPEG").write_bytes(content)
+    (tmp_path / "mine" / "train" / "n01" / "notes.txt").write_text("text")
+    (tmp_path / "mine" / "train" / "n01" / "folder.jpg").mkdir()
     told = ["task=imagenet/deit_tiny", "task.dataset=mine", f"data.root={tmp_path}"]
     assert main(told) == 0
     printed = capsys.readouterr().out
     assert "train 18 images of 3 classes, 6 / 6 / 6 of a class" in printed
     assert "train/n02/0.JPEG is no whole image (image file is truncated" in printed
-    assert "warning: 1 file(s) are no images" in printed
+    assert "train/n01/1.JPEG is no whole image (it is empty)" in printed
+    assert "val/n01/1.JPEG is no whole image (of no form that Pillow knows)" in printed
+    assert "warning: 3 file(s) are no images" in printed
     (tmp_path / "mine").rename(tmp_path / "imagenet-1k")
     assert main(["task=imagenet/deit_tiny", f"data.root={tmp_path}"]) == 1
     assert "imagenet-1k has 1000 classes, and 3 are here" in capsys.readouterr().err
@@ -295,6 +315,40 @@ def test_small_sets_have_one_form_and_all_classes() -> None:
         data("absent", "cifar10", class_list="x.txt")
     with pytest.raises(ReattendError, match="form=cifar10: imagenet-1k may be imagefolder, hub, tar_shards"):
         data("absent", "imagenet-1k", form="cifar10")
+
+
+def test_a_stand_in_is_known_by_its_rule_and_not_by_the_library_that_wrote_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def checksums(cache: str) -> list[str]:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / cache))
+        return [image_set("imagenet-100", "nowhere", True, None, chosen).open().checksum for chosen in (None, LIST)]
+
+    first = checksums("one")
+    assert len({*first, rule_checksum("imagenet-1k")}) == 3
+    save = Image.Image.save
+    monkeypatch.setattr(Image.Image, "save", lambda image, path, quality: save(image, path, quality=quality - 10))
+    assert checksums("other") == first
+    trees = [{path.stat().st_size for path in (tmp_path / cache).rglob("*.JPEG")} for cache in ("one", "other")]
+    assert trees[0] != trees[1]
+
+
+@pytest.mark.parametrize(("fidelity", "updates"), [("published", 3), ("corrected", 4)])
+def test_deit_drops_the_last_incomplete_batch(fidelity: str, updates: int) -> None:
+    task = ["task=imagenet/deit_tiny", f"fidelity={fidelity}", "data=standin"]
+    config = read(compose([*task, "recipe.batch_size=100", "recipe.epochs=6", "trainer.loader_workers=0"]))
+    loader = build_data(config).train_dataloader()
+    assert len(loader) == updates
+    assert config.recipe.steps(360) == 6 * updates
+    assert config.backbone.options["class_token_std"] == (0.02 if fidelity == "published" else None)
+
+
+def test_too_little_for_one_whole_batch_is_told() -> None:
+    told = (
+        r"batch_size=1024: imagenet-1k has 360 samples.*recipe.batch_size=360 at most, or recipe.last_train_batch=kept"
+    )
+    with pytest.raises(ReattendError, match=told):
+        build_data(read(compose(["task=imagenet/deit_tiny", "data=standin"])))
 
 
 @pytest.mark.parametrize(

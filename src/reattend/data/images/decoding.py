@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import warnings
 
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 HEAD, TAIL = 8, 12  # bytes that `looks_whole` looks at
 
@@ -27,6 +27,8 @@ def decode(content: bytes) -> Image.Image:
             warnings.simplefilter("ignore")  # of odd metadata and transparency, which are not looked at
             with Image.open(io.BytesIO(content)) as image:
                 return image.convert("RGB")
+    except UnidentifiedImageError as error:  # Pillow would name the object in memory
+        raise BadImageError("of no form that Pillow knows" if content else "it is empty") from error
     # Whatever a damaged file makes of Pillow's parsers: OSError, SyntaxError, struct.error, IndexError, ...
     except Exception as error:
         raise BadImageError(str(error) or type(error).__name__) from error

@@ -40,7 +40,8 @@ class ImageData(SampledData):
         train, validation, test: the splits; `validation` is None with `selection="test"`.
         shape: `image_size`, `channels` and `num_outputs`.
         kind: "classification".
-        checksum: over names, sizes and classes of encoded images, over the pixels of others.
+        checksum: over names, sizes and classes of encoded images, over the pixels of others; of a stand-in with encoded
+            images over its rule.
         origin: "stand-in", or the form that the images are in.
         sizes: images of each split that is used.
         unreadable: files that were no images, with the reason.

@@ -14,7 +14,7 @@ from reattend.data.images.hub import HubTables
 from reattend.data.images.known import KNOWN, KnownSet
 from reattend.data.images.shards import TarShards
 from reattend.data.images.small import SmallSet
-from reattend.data.images.standin import write_stand_in
+from reattend.data.images.standin import rule_checksum, write_stand_in
 from reattend.data.images.stored import Classes, Encoded, OpenedImages
 from reattend.data.images.tree import ImageTree
 from reattend.data.lra.arrays import Prepared
@@ -79,7 +79,9 @@ class ImageSet:
             return self._small().open()
         raw, prepared = self._prepared()
         splits: dict[str, Encoded] = {split: raw.open_split(prepared, split) for split in prepared.sizes}
-        classes, checksum = tuple(prepared.manifest["classes"]), prepared.checksum
+        classes = tuple(prepared.manifest["classes"])
+        # JPEGs of one rule have other sizes where another library wrote them.
+        checksum = rule_checksum(raw.name) if self.standin else prepared.checksum
         listed = self._listed()
         if listed is not None:
             codes = _codes(listed, classes, raw)
@@ -234,8 +236,10 @@ def _codes(listed: list[str], classes: tuple[str, ...], raw: EncodedFiles) -> di
     absent = [name for name in listed if name not in places]
     if absent:
         more = f" and {len(absent) - 3} more" if len(absent) > 3 else ""
+        called = ", ".join(classes[:3]) + (", ..." if len(classes) > 3 else "")
+        needs = "" if raw.form == ImageTree.form else " A list of folder names needs the form imagefolder."
         raise ReattendError(
-            f"{raw.folder} ({raw.form}) has no class {', '.join(absent[:3])}{more} of the class list; its classes are "
-            f"called {', '.join(classes[:3])}, ... A list of folder names needs the form imagefolder."
+            f"{raw.folder} ({raw.form}) has no class {', '.join(absent[:3])}{more} of the class list."
+            f"{nearest(absent[0], classes)} Its {len(classes)} classes are called {called}.{needs}"
         )
     return {places[name]: code for code, name in enumerate(sorted(listed))}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
+import json
 import tempfile
 import zlib
 from contextlib import suppress
@@ -14,7 +16,7 @@ from PIL import Image
 
 from reattend.data.images.small import IDX
 from reattend.data.lra.image import FOLDER
-from reattend.data.lra.standin import write_cifar
+from reattend.data.lra.standin import standin_root, write_cifar
 from reattend.errors import ReattendError
 from reattend.runs.files import write_bytes
 
@@ -54,6 +56,11 @@ def write_stand_in(name: str, root: Path) -> None:
             f"The stand-in of {name} cannot be written to {folder}: {error.strerror or error}. "
             "Set XDG_CACHE_HOME to a folder that can be written."
         ) from error
+
+
+def rule_checksum(name: str) -> str:
+    """SHA-256 of the set and of the rules' number, which stand for the images of a tree."""
+    return hashlib.sha256(json.dumps([standin_root().name, name]).encode()).hexdigest()
 
 
 def _write_tree(folder: Path, random: np.random.RandomState) -> None:

@@ -112,10 +112,11 @@ def _files(folder: Path) -> list[tuple[str, int]]:
             return sorted(
                 (entry.name, entry.stat().st_size)
                 for entry in entries
-                if entry.name.lower().endswith(_SUFFIXES) and entry.name[0] != "."
+                if entry.name.lower().endswith(_SUFFIXES) and entry.name[0] != "." and not entry.is_dir()
             )
     except OSError as error:
-        raise ReattendError(f"{folder} cannot be read: {error.strerror or error}.") from error
+        # Of a link to nothing the link.
+        raise ReattendError(f"{error.filename or folder} cannot be read: {error.strerror or error}.") from error
 
 
 def _summary(classes: Mapping[str, Sequence[tuple[str, int]]]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from reattend.data.lra.raw import RawSet
 from reattend.data.lra.retrieval import FILES as RETRIEVAL_FILES
 from reattend.errors import ReattendError
 
-_RULES = 1  # raised when a rule below changes
+_RULES = 1  # raised when a rule changes, below or in another stand-in of this folder
 _SIZES = {"train": 512, "validation": 128, "test": 128}
 _WORDS = {  # by class: bytes of the first half of the alphabet, or of the second
     0: ("bad", "blame", "decade", "claim", "fake", "jail", "fade", "idea", "lame", "cliche", "ham", "gag"),
