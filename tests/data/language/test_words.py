@@ -18,7 +18,7 @@ from reattend.data.language.source import vocabulary_of
 from reattend.data.language.texts import make_text
 from reattend.data.language.vocabulary import END_OF_LINE, UNKNOWN, Vocabulary
 from reattend.data.samplers import MicroBatch
-from reattend.data.source import source_of
+from reattend.data.source import source_class, source_of
 from reattend.errors import ReattendError
 from reattend.train.execute import build_data
 
@@ -127,7 +127,7 @@ def test_one_file_is_cut_by_line_and_its_source_knows_it_once_it_is_prepared(tmp
     data = build_data(config)
     assert facts.sizes == data.sizes
     assert source_of(config).checksum() == data.checksum
-    assert source_of(config).forms(config) == ("test", *data.further_tests())
+    assert source_class(config.task.data_target).further_tests(config) == [*data.further_tests()]
     with pytest.raises(ReattendError, match="uea/japanese_vowels learns no words"):
         vocabulary_of(read(compose([])))
 
