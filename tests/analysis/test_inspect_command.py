@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import timm
 import torch
 
 from reattend.analysis.biases import learned_biases
@@ -117,6 +118,49 @@ def test_files_that_are_no_images_are_left_out(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(ReattendError, match="image=1: that file is no whole image, as is said above"):
         VIEWS["maps"](run, replace(options, image=1))
     assert VIEWS["maps"](run, replace(options, image=2))
+
+
+def test_a_model_of_timm_sees_images_normalised_as_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = {"img_size": 32, "embed_dim": 24, "depth": 1, "num_heads": 2}
+    theirs = {name: timm.create_model(name, **small) for name in ("deit_tiny_patch16_224", "vit_tiny_patch16_224")}
+    monkeypatch.setattr(timm, "create_model", lambda name, pretrained: theirs[name])
+    seen: list[torch.Tensor] = []
+    monkeypatch.setattr(
+        "reattend.analysis.command.relative_maps",
+        lambda model, batches: relative_maps(model, [seen.append(images) or images for images in batches]),
+    )
+    for name in theirs:
+        data = ["task=imagenet/deit_tiny", "data=standin", "scale=quick", "task.data_options.image_size=32"]
+        out = tmp_path / f"{name}.svg"
+        assert (
+            main(
+                [f"run=timm:{name}", *data, "trainer.loader_workers=0", "images=4", "show=relative_maps", f"out={out}"]
+            )
+            == 0
+        )
+        assert out.is_file()
+    for more, told in (
+        (
+            ["task=image/fashion_mnist"],
+            "patches of 16 pixels, which do not divide images of 28: task.data_options.image_size=32",
+        ),
+        (["task=uea/japanese_vowels"], "uea/japanese_vowels has no images"),
+    ):
+        assert main(["run=timm:deit_tiny_patch16_224", *more, "data=standin", "show=maps", f"out={out}"]) == 2
+        assert told in capsys.readouterr().err
+    pixels = [
+        (
+            images.permute(0, 2, 3, 1) * torch.tensor(theirs[name].pretrained_cfg["std"])
+            + torch.tensor(theirs[name].pretrained_cfg["mean"])
+        )
+        * 255
+        for name, images in zip(theirs, seen, strict=True)
+    ]
+    assert theirs["vit_tiny_patch16_224"].pretrained_cfg["mean"] == (0.5, 0.5, 0.5)
+    torch.testing.assert_close(pixels[0], pixels[0].round(), atol=1e-3, rtol=0)
+    torch.testing.assert_close(pixels[0], pixels[1], atol=1e-3, rtol=0)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +17,7 @@ from reattend.analysis.image_maps import maps_figure, maps_of_image, relative_ma
 from reattend.backbones.timm_models import TIMM, model_of_timm
 from reattend.config import from_dict, to_dict
 from reattend.config.limits import Count, NonNegativeInt
+from reattend.data.images.known import Statistics
 from reattend.efficiency.arguments import read_own
 from reattend.efficiency.update import configuration
 from reattend.errors import ReattendError, nearest
@@ -57,11 +58,19 @@ class Options:
 
 @dataclass(frozen=True)
 class Inspected:
-    """A trained model with its run's configuration, and a title that says of what a picture is."""
+    """A model and what is shown to it.
+
+    Attributes:
+        model: in evaluation mode.
+        config: of the run, or of one with the data that is shown.
+        title: says of what a picture is.
+        statistics: mean and deviation that the model's images are normalised with, where not the data's own.
+    """
 
     model: nn.Module
     config: dict[str, Any]
     title: str
+    statistics: Statistics | None = None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -110,7 +119,18 @@ def _of_timm(name: str, overrides: Sequence[str]) -> Inspected:
     if not any(override.startswith("task=") for override in overrides):
         raise ReattendError(f"run={name}: name a task whose images are shown to it, such as task=imagenet/deit_tiny.")
     config = to_dict(configuration([*overrides, "attention=softmax"]))
-    return Inspected(model_of_timm(name.removeprefix(TIMM)), config, f"{name} on {config['task']['name']}")
+    size = config["task"]["data_options"].get("image_size")
+    if size is None:
+        raise ReattendError(_no_images(config))
+    model = model_of_timm(name.removeprefix(TIMM))
+    patch = model.patch_embed.patch_size[0]
+    if size % patch:
+        raise ReattendError(
+            f"{name} has patches of {patch} pixels, which do not divide images of {size}:"
+            f" task.data_options.image_size={-(-size // patch) * patch}"
+        )
+    statistics = (tuple(model.pretrained_cfg["mean"]), tuple(model.pretrained_cfg["std"]))
+    return Inspected(model, config, f"{name} on {config['task']['name']}", statistics)
 
 
 def _biases(run: Inspected, options: Options) -> Figure:
@@ -145,14 +165,29 @@ def _maps(run: Inspected, options: Options) -> Figure:
 def _images(run: Inspected, count: int) -> Iterator[tuple[int, Tensor, Tensor]]:
     """The first `count` images of test in batches, each with the number so far, and which of them could be decoded."""
     if not hasattr(run.model, "patch_embed"):
-        raise ReattendError(f"{run.config['task']['name']} has no images: this view is of vision transformers.")
+        raise ReattendError(_no_images(run.config))
     number = 0
-    for batch in build_data(from_dict(run.config)).test_dataloader():
+    data = build_data(from_dict(run.config))
+    for batch in data.test_dataloader():
         images = batch["x"][: count - number]
+        if run.statistics is not None:
+            images = _renormalised(images, data.test.statistics, run.statistics)  # type: ignore[attr-defined]
         number += len(images)
         yield number, images, batch["weight"][: len(images)] > 0
         if number == count:
             return
+
+
+def _no_images(config: Mapping[str, Any]) -> str:
+    return f"{config['task']['name']} has no images: this view is of vision transformers."
+
+
+def _renormalised(images: Tensor, before: Statistics, after: Statistics) -> Tensor:
+    """Images (B, C, S, S) with other means and deviations of the channels."""
+    (mean, deviation), (new_mean, new_deviation) = (
+        [images.new_tensor(values).view(-1, 1, 1) for values in statistics] for statistics in (before, after)
+    )
+    return (images * deviation + mean - new_mean) / new_deviation
 
 
 VIEWS: dict[str, Callable[[Inspected, Options], Figure]] = {

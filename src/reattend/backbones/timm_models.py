@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import nn
 
 from reattend.attention import MultiHeadAttention
 from reattend.errors import ReattendError, nearest
@@ -57,7 +56,7 @@ def timm_model(name: str, instead: str) -> Any:
         ) from error
 
 
-def model_of_timm(name: str) -> nn.Module:
+def model_of_timm(name: str) -> Any:
     """A plain vision transformer of timm with its weights, as ours with softmax attention, in evaluation mode.
 
     Raises:
@@ -80,6 +79,7 @@ def model_of_timm(name: str) -> nn.Module:
             pooling="class_token" if theirs.global_pool == "token" else "mean",
         )
         ours.load_state_dict(theirs.state_dict())
+        ours.pretrained_cfg = ours.default_cfg = theirs.pretrained_cfg
         ours.eval()
         # The same names may stand for other functions: another activation, another epsilon.
         x = torch.randn(2, *theirs.patch_embed.proj.weight.shape[1:2], *theirs.patch_embed.img_size)

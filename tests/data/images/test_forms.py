@@ -164,6 +164,17 @@ def test_classes_have_to_be_those_of_both_folders(tmp_path: Path) -> None:
         prepare(tmp_path)
 
 
+def test_shards_that_have_gone_since_they_were_listed_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_shards(tmp_path / "mine")
+    prepare(tmp_path)
+    for path in (tmp_path / "mine" / "shards").glob("val-*.tar"):
+        path.unlink()
+    assert main(["task=imagenet/deit_tiny", "task.dataset=mine", f"data.root={tmp_path}"]) == 1
+    assert "shards/val-0.tar/0.jpeg cannot be read: No such file or directory. It was there" in capsys.readouterr().err
+
+
 def test_a_link_to_nothing_is_named(tmp_path: Path) -> None:
     write_tree(tmp_path / "mine")
     link = tmp_path / "mine" / "val" / "n02" / "gone.jpg"
