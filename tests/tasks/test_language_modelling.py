@@ -9,9 +9,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from reattend.config import compose, read
 from reattend.config.schema import OptimizerConfig, RecipeConfig
 from reattend.data.language.blocks import IGNORED
 from reattend.tasks import ByteModelling, LanguageModelling, PixelModelling, WordModelling
+from reattend.train.execute import build_data, build_model
 
 RECIPE = RecipeConfig("small", "", OptimizerConfig("adam", 0.01), "constant", 1, 4, None, 1, 0.0, 0.0)
 logits = torch.randn(3, 5, 7, generator=torch.Generator().manual_seed(0))
@@ -71,3 +73,22 @@ def test_training_reports_its_own_batches_in_the_units_of_the_task() -> None:
     learner.watch(torch.tensor([1.0]), torch.ones(1))
     learner.train_loss.update(1.0)
     assert learner.take_train_metrics()["bits_per_char"] == pytest.approx(1 / math.log(2))
+
+
+@pytest.mark.parametrize("backbone", ["ar_decoder", "transformer_lm"])
+@pytest.mark.parametrize("name", ["char_lm/enwik8", "word_lm/wikitext103", "image_ar/cifar10"])
+def test_no_decoder_sees_a_target_of_any_data(name: str, backbone: str) -> None:
+    small = ["data=standin", "scale=quick", "scale.dim=16", "scale.depth=1", "attention=linear"]
+    config = read(compose([f"task={name}", f"backbone={backbone}", *small]))
+    data = build_data(config)
+    model = build_model(config, data.shape)[0].eval()
+    batch = next(iter(data.test_dataloader()))
+    told = batch["x"][:1]
+    # Where the token lies in x that is the target at place 10.
+    place = 11 if "start_token" in data.shape else 10
+    assert told[0, place] == batch["y"][0, 10]
+    changed = told.clone()
+    changed[0, place] = (changed[0, place] + 1) % data.shape["vocabulary"]
+    with torch.no_grad():
+        differs = (model(told)[0] != model(changed)[0]).any(-1)[0]
+    assert differs.nonzero()[0] == 11

@@ -48,8 +48,8 @@ class ARDecoder(nn.Module):
         activation: of the feed-forward layers.
         scaled_embedding: draw E with standard deviation D^-1/2 and read it as sqrt(D) E (Vaswani et al. 2017, section
             3.4), so that with `tied` both its uses have the right size.
-        start_token: id that begins a text, in place of the learned start token. Then `forward` takes x_{t-1} in the
-            place of x_t: a piece of a long text is told the token before it.
+        start_token: id that begins a text, in place of the learned start token; the data says so where it gives x_{t-1}
+            in the place of x_t, so that a piece of a long text is told the token before it.
         tied: whether the last layer is the embedding.
         checkpointing: compute layers again in the backward pass in place of keeping what they computed.
         reversible: two streams; see above.

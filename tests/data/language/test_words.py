@@ -97,7 +97,7 @@ def test_splits_are_memory_maps_of_ids_in_the_training_split_s_words(tmp_path: P
     data = TextData("words", root=tmp_path, batch_size=4, seed=0, max_length=16, file=str(tmp_path / "files"))
     assert isinstance(data.train.tokens, np.memmap)
     assert data.train.start == data.test.start == END_OF_LINE
-    assert data.shape == {"vocabulary": 16, "max_length": 16, "num_outputs": 16}
+    assert data.shape == {"vocabulary": 16, "max_length": 16, "num_outputs": 16, "start_token": END_OF_LINE}
     vocabulary = text.vocabulary()
     assert vocabulary.decode(data.test.tokens.tolist()) == "a <unk> b\n\n"
     lines = [" ".join(line.split()) for line in TRAIN.split("\n")]

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,21 +27,21 @@ _PIECE = 1 << 24
 
 @dataclass(frozen=True)
 class OpenedText:
-    """Tokens of each split, memory-mapped, and a checksum over all of them.
-
-    `vocabulary` is the number of token ids, `start` the `start` of its `TokenBlocks`.
-    """
+    """Tokens of each split, memory-mapped, a checksum over all of them, and the number of token ids."""
 
     splits: Mapping[str, NDArray[Any]]
     checksum: str
     vocabulary: int
-    start: int | None = None
 
 
 class Text(ABC):
-    """A text as tokens, of which each split is a row; a small generated one in its place if it is a stand-in."""
+    """A text as tokens, of which each split is a row; a small generated one in its place if it is a stand-in.
+
+    `start` is that of its `TokenBlocks`.
+    """
 
     standin: bool
+    start: ClassVar[int | None] = None
 
     @abstractmethod
     def find(self) -> Path:
@@ -62,6 +62,11 @@ class Text(ABC):
     @abstractmethod
     def known(self) -> tuple[int, dict[str, int]] | None:
         """Number of token ids, and tokens of each split, as far as they are known without it."""
+
+    def shape(self, vocabulary: int, max_length: int) -> dict[str, int]:
+        """What a decoder of its pieces is built from, told here as `start_token` and what `x` holds go together."""
+        shape = {"vocabulary": vocabulary, "max_length": max_length, "num_outputs": vocabulary}
+        return shape if self.start is None else shape | {"start_token": self.start}
 
     @abstractmethod
     def prepare(self, say: Callable[[str], None], progress: Callable[[int, int], None]) -> None:

@@ -27,7 +27,7 @@ class TextData(SampledData):
 
     Attributes:
         train, validation, test: the splits; `validation` is None with `selection="test"`.
-        shape: `vocabulary`, `max_length` and `num_outputs`.
+        shape: `vocabulary`, `max_length` and `num_outputs`; `start_token` where `x` are the tokens before those of `y`.
         kind: "language_modelling".
         checksum: SHA-256 of the tokens.
         origin: "stand-in", or the file.
@@ -80,14 +80,14 @@ class TextData(SampledData):
         opened = text.open()
         self.checksum = opened.checksum
         self.origin = "stand-in" if standin else str(text.find())
-        self.shape = {"vocabulary": opened.vocabulary, "max_length": max_length, "num_outputs": opened.vocabulary}
+        self.shape = text.shape(opened.vocabulary, max_length)
         self._stride = max(1, max_length // 2) if sliding_stride is None else sliding_stride
         if self._stride > max_length:
             raise ReattendError(
                 f"task.data_options.sliding_stride={self._stride} leaves tokens out: at most max_length={max_length}."
             )
         blocks = {
-            split: TokenBlocks(tokens, max_length, max_length, opened.start) for split, tokens in opened.splits.items()
+            split: TokenBlocks(tokens, max_length, max_length, text.start) for split, tokens in opened.splits.items()
         }
         self.train, self.test = blocks["train"], blocks["test"]
         self.validation = blocks["validation"] if selection == "validation" else None

@@ -60,7 +60,7 @@ class TextSource(DataSource):
         if known is None:
             return None
         vocabulary, lengths = known
-        shape = {"vocabulary": vocabulary, "max_length": self.max_length, "num_outputs": vocabulary}
+        shape = self.text.shape(vocabulary, self.max_length)
         sizes = {split: pieces(length, self.max_length, self.max_length) for split, length in lengths.items()}
         return DataFacts(shape, sizes | ({"validation": 0} if self.selects_on_test else {}))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -163,16 +163,17 @@ class Words(Text):
 
     files: WordFiles
     standin: bool
+    start: ClassVar[int | None] = END_OF_LINE  # as fairseq has it
 
     def find(self) -> Path:
         """Folder of its arrays."""
         return self._prepared().folder
 
     def open(self) -> OpenedText:
-        """Maps the arrays into memory. The first word of a split follows an end of line, as fairseq has it."""
+        """Maps the arrays into memory."""
         prepared = self._prepared()
         splits = {split: prepared.documents(split)[0].tokens for split in SPLITS}
-        return OpenedText(splits, prepared.checksum, len(prepared.manifest["vocabulary"]), END_OF_LINE)
+        return OpenedText(splits, prepared.checksum, len(prepared.manifest["vocabulary"]))
 
     def known(self) -> tuple[int, dict[str, int]] | None:
         """Of WikiText-103 at any time, of another text if it is prepared."""
