@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from reattend.config.schema import RunConfig
 from reattend.data.source import DataFacts, source_of
+from reattend.errors import ReattendError
 
 
 def data_facts(config: RunConfig) -> DataFacts:
@@ -13,6 +14,21 @@ def data_facts(config: RunConfig) -> DataFacts:
         ReattendError: the set is not known, and its files are missing or malformed.
     """
     return source_of(config).facts() or _read(config)
+
+
+def check_enough(config: RunConfig, train_samples: int) -> None:
+    """Returns if an epoch has an update.
+
+    Raises:
+        ReattendError: the only batch is incomplete and so dropped.
+    """
+    recipe = config.recipe
+    if not recipe.steps(train_samples):
+        raise ReattendError(
+            f"recipe.batch_size={recipe.batch_size}: {config.task.dataset} has {train_samples:,} samples to train on,"
+            f" and an incomplete batch is dropped: recipe.batch_size={train_samples} at most, or"
+            " recipe.last_train_batch=kept."
+        )
 
 
 def _read(config: RunConfig) -> DataFacts:

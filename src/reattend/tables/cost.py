@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from reattend.config.revisions import own_code
 from reattend.config.schema import RunConfig
-from reattend.data.facts import data_facts
+from reattend.data.facts import check_enough, data_facts
 
 if TYPE_CHECKING:
     from reattend.efficiency.model_cost import ModelCost
@@ -57,6 +57,7 @@ def run_cost(config: RunConfig) -> RunCost:
     from reattend.efficiency.model_cost import model_cost
 
     facts = data_facts(config)
+    check_enough(config, facts.sizes["train"])
     compute = bool(own_code(config))
     with torch.device("cpu" if compute else "meta"):
         model = build_backbone(config, facts.shape)

@@ -17,6 +17,7 @@ from reattend.backbones.pretrained import Start, start_from
 from reattend.config import build, build_mixer_factory, locate, to_dict
 from reattend.config.revisions import own_code, revisions
 from reattend.config.schema import RunConfig
+from reattend.data.facts import check_enough
 from reattend.data.sampled import SampledData
 from reattend.data.samplers import MicroBatch, rows_per_micro_batch
 from reattend.data.source import source_of
@@ -94,13 +95,8 @@ def build_data(config: RunConfig) -> SampledData:
         accumulation=config.trainer.accumulation,
         steps_per_epoch=config.recipe.steps_per_epoch,
     )
-    recipe, samples = config.recipe, data.sizes["train"]
-    data.last_train_batch = recipe.last_train_batch
-    if not recipe.steps(samples):
-        raise ReattendError(
-            f"recipe.batch_size={recipe.batch_size}: {config.task.dataset} has {samples:,} samples to train on, and an"
-            f" incomplete batch is dropped: recipe.batch_size={samples} at most, or recipe.last_train_batch=kept."
-        )
+    check_enough(config, data.sizes["train"])
+    data.last_train_batch = config.recipe.last_train_batch
     return data
 
 

@@ -25,6 +25,7 @@ from reattend.data.images.standin import LIST, idx, rule_checksum
 from reattend.data.lra.standin import standin_root
 from reattend.data.prepare import main
 from reattend.errors import ReattendError
+from reattend.tables.cost import run_cost
 from reattend.train.execute import build_data
 
 from .trees import CLASSES, data, files, prepare, write_hub, write_shards, write_tree
@@ -358,8 +359,10 @@ def test_too_little_for_one_whole_batch_is_told() -> None:
     told = (
         r"batch_size=1024: imagenet-1k has 360 samples.*recipe.batch_size=360 at most, or recipe.last_train_batch=kept"
     )
-    with pytest.raises(ReattendError, match=told):
-        build_data(read(compose(["task=imagenet/deit_tiny", "data=standin"])))
+    config = read(compose(["task=imagenet/deit_tiny", "data=standin"]))
+    for refused in (build_data, run_cost):  # a plan has such a cell blocked
+        with pytest.raises(ReattendError, match=told):
+            refused(config)
 
 
 @pytest.mark.parametrize(
