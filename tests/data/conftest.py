@@ -28,3 +28,14 @@ def write_set(tmp_path: Path) -> WriteSet:
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture(scope="session")
+def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache for whole folders of tests: stand-ins take a second each to make."""
+    return tmp_path_factory.mktemp("stand_ins")
+
+
+@pytest.fixture(autouse=True)
+def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reattend.data.network.reachable", lambda address: False)

@@ -22,8 +22,8 @@ from reattend.data.images.known import IMAGENET
 from reattend.data.images.sets import image_set
 from reattend.data.images.small import SmallSet, read_idx
 from reattend.data.images.standin import LIST, idx, rule_checksum
-from reattend.data.lra.standin import standin_root
 from reattend.data.prepare import main
+from reattend.data.prepared.standin_root import standin_root
 from reattend.errors import ReattendError
 from reattend.tables.cost import run_cost
 from reattend.train.execute import build_data

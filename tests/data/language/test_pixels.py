@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +17,6 @@ from reattend.data.language.pixels import AugmentedPixels, averaged
 from reattend.data.samplers import MicroBatch, TrainSampler
 from reattend.data.source import source_of
 from reattend.errors import ReattendError
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(_one_cache: None) -> None:
-    """One for all tests of this file."""
 
 
 def pixel_data(**options: Any) -> PixelData:

@@ -16,12 +16,12 @@ import pytest
 from reattend.config import compose, read
 from reattend.data.checksum import data_checksum
 from reattend.data.facts import data_facts
-from reattend.data.lra.preparing import opened, prepare
 from reattend.data.lra.raw import RawSet
 from reattend.data.lra.sets import SETS, raw_set
 from reattend.data.lra.source import LRASource
 from reattend.data.lra.standin import write_stand_in
 from reattend.data.prepare import main
+from reattend.data.prepared.preparing import opened, prepare
 from reattend.data.source import SOURCES, source_class, source_of
 from reattend.errors import ReattendError
 from reattend.runs.lease import Lease
@@ -211,7 +211,7 @@ def test_waits_for_another_process(pairs: Path) -> None:
 
 
 STAND_IN = """
-from reattend.data.lra.preparing import stand_in
+from reattend.data.prepared.preparing import stand_in
 from reattend.data.lra.sets import raw_set
 from reattend.data.lra.standin import write_stand_in
 print(stand_in(raw_set("listops", "/absent", standin=True), write_stand_in).checksum)

@@ -18,10 +18,11 @@ import pytest
 
 from reattend.data.lra.documents import byte_block
 from reattend.data.lra.image import MD5, ImageSet, grey
-from reattend.data.lra.raw import RawSet, reachable
+from reattend.data.lra.raw import RawSet
 from reattend.data.lra.retrieval import FILES, RetrievalSet
 from reattend.data.lra.sets import raw_set
 from reattend.data.lra.text import TextSet
+from reattend.data.network import reachable
 from reattend.errors import ReattendError
 
 

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from reattend.data.images.stored import Encoded
-from reattend.data.lra.arrays import Block, Prepared
-from reattend.data.lra.raw import RawFiles
+from reattend.data.prepared.arrays import Block, Prepared
+from reattend.data.prepared.raw_files import RawFiles
 
 SPLITS = {"train": ("train",), "test": ("val", "validation", "test")}  # and how the forms may call them
 

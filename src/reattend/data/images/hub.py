@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from reattend.data.images.encoded import SPLITS, EncodedFiles, block, first_of
 from reattend.data.images.stored import Encoded
-from reattend.data.lra.arrays import Block, Prepared
+from reattend.data.prepared.arrays import Block, Prepared
 from reattend.errors import ReattendError
 
 _ROWS = 10_000  # of a block

@@ -17,9 +17,9 @@ from reattend.data.images.small import SmallSet
 from reattend.data.images.standin import rule_checksum, write_stand_in
 from reattend.data.images.stored import Classes, Encoded, OpenedImages
 from reattend.data.images.tree import ImageTree
-from reattend.data.lra.arrays import Prepared
-from reattend.data.lra.preparing import opened, prepare, stand_in
-from reattend.data.lra.standin import standin_root
+from reattend.data.prepared.arrays import Prepared
+from reattend.data.prepared.preparing import opened, prepare, stand_in
+from reattend.data.prepared.standin_root import standin_root
 from reattend.errors import ReattendError, nearest
 
 Form = Literal["imagefolder", "hub", "tar_shards", "fashion_mnist", "cifar10"]

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from reattend.data import network
 from reattend.data.images.known import KNOWN
 from reattend.data.images.stored import InMemory, OpenedImages
 from reattend.data.lra.image import BATCHES, MD5, read_batch
-from reattend.data.lra.raw import reachable
 from reattend.errors import ReattendError
 
 IDX = {
@@ -66,7 +66,7 @@ class SmallSet:
 
     def obtain(self) -> None:
         """Lets torchvision fetch the files, if its host can be reached."""
-        if not reachable(_HOSTS[self.name]):
+        if not network.reachable(_HOSTS[self.name]):
             return
         from torchvision.datasets import CIFAR10, FashionMNIST
 

@@ -16,7 +16,8 @@ from PIL import Image
 
 from reattend.data.images.small import IDX
 from reattend.data.lra.image import FOLDER
-from reattend.data.lra.standin import standin_root, write_cifar
+from reattend.data.lra.standin import write_cifar
+from reattend.data.prepared.standin_root import standin_root
 from reattend.errors import ReattendError
 from reattend.runs.files import write_bytes
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from reattend.data.images.decoding import HEAD, TAIL, decode
-from reattend.data.lra.arrays import Prepared, Sequences
+from reattend.data.prepared.arrays import Prepared, Sequences
 from reattend.errors import ReattendError
 
 

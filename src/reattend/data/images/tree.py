@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from reattend.data.images.decoding import HEAD, TAIL
 from reattend.data.images.encoded import EncodedFiles, block
 from reattend.data.images.stored import Encoded
-from reattend.data.lra.arrays import Block, Prepared
+from reattend.data.prepared.arrays import Block, Prepared
 from reattend.errors import ReattendError
 
 # As torchvision has them.

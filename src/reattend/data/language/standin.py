@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from reattend.data.lra.standin import standin_root
+from reattend.data.prepared.standin_root import standin_root
 from reattend.errors import ReattendError
 from reattend.runs.files import replacing, write_bytes
 

@@ -17,10 +17,10 @@ from reattend.data.language.corpus import OpenedText, Text
 from reattend.data.language.forms import FILES, Form, OneFile, form_in
 from reattend.data.language.standin import write_words
 from reattend.data.language.vocabulary import END_OF_LINE, Vocabulary
-from reattend.data.lra.arrays import Block, Prepared
-from reattend.data.lra.preparing import opened, prepare, stand_in
-from reattend.data.lra.raw import SPLITS, RawFiles
-from reattend.data.lra.standin import standin_root
+from reattend.data.prepared.arrays import Block, Prepared
+from reattend.data.prepared.preparing import opened, prepare, stand_in
+from reattend.data.prepared.raw_files import SPLITS, RawFiles
+from reattend.data.prepared.standin_root import standin_root
 from reattend.errors import ReattendError
 
 # As fairseq-preprocess counts them (Merity et al. 2016, Table 1, has the same): an end of line is a token.

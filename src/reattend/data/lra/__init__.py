@@ -1,1 +1,1 @@
-"""Long Range Arena: generators, readers and prepared arrays of its five tasks."""
+"""Long Range Arena: generators and readers of its five tasks."""

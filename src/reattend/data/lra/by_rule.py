@@ -10,13 +10,14 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from reattend.data.lra.arrays import Block
-from reattend.data.lra.generated import RECORD, Progress, unfit
+from reattend.data.lra.generated import RECORD, unfit
 from reattend.data.lra.listops import FILES, ListOpsRule, generate_listops
 from reattend.data.lra.listops_tokens import VOCABULARY, check_answers, read_listops
 from reattend.data.lra.pathfinder import GENERATED_FILES, GEOMETRIES, generate_pathfinder, read_generated
 from reattend.data.lra.pathfinder_archive import FOLDERS, archive_index, read_images, split_archive
 from reattend.data.lra.raw import RELEASE, RawSet
+from reattend.data.prepared.arrays import Block
+from reattend.data.prepared.raw_files import Progress
 from reattend.errors import ReattendError
 
 Brackets = Literal["kept", "dropped"]

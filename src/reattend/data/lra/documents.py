@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from reattend.data.lra.arrays import Block
 from reattend.data.lra.raw import STORED_BYTES
+from reattend.data.prepared.arrays import Block
 
 VOCABULARY = 257
 SAMPLES_PER_BLOCK = 2048

@@ -16,14 +16,13 @@ from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any, TypeVar
 
-from reattend.data.lra.arrays import digest
+from reattend.data.prepared.arrays import digest
 from reattend.errors import ReattendError
 
 RECORD = "generated.json"
 _CPU_LIMIT = 16
 _TEMPORARY = ".generating-"
 
-Progress = Callable[[int, int], None]
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 

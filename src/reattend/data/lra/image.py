@@ -14,9 +14,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from reattend.data.lra.arrays import Block
-from reattend.data.lra.generated import Progress
-from reattend.data.lra.raw import RawSet, reachable
+from reattend.data import network
+from reattend.data.lra.raw import RawSet
+from reattend.data.prepared.arrays import Block
+from reattend.data.prepared.raw_files import Progress
 from reattend.errors import ReattendError
 
 FOLDER, _ARCHIVE = "cifar-10-batches-py", "cifar-10-python.tar.gz"
@@ -74,7 +75,7 @@ class ImageSet(RawSet):
 
     def obtainable(self) -> bool:
         """If the archive is there, or its host answers."""
-        return (self.folder / _ARCHIVE).is_file() or reachable(_ADDRESS)
+        return (self.folder / _ARCHIVE).is_file() or network.reachable(_ADDRESS)
 
     def obtain(self, progress: Progress | None = None) -> None:
         """Unpacks the archive if it is there, else lets torchvision fetch it."""

@@ -21,7 +21,8 @@ from random import Random
 
 import numpy as np
 
-from reattend.data.lra.generated import Progress, in_order, is_whole, writing
+from reattend.data.lra.generated import in_order, is_whole, writing
+from reattend.data.prepared.raw_files import Progress
 from reattend.errors import ReattendError
 from reattend.seeding import derive
 

@@ -14,13 +14,13 @@ from torch.utils.data import DataLoader
 
 from reattend.config.limits import Count
 from reattend.config.problems import refuse
-from reattend.data.lra.arrays import Prepared, Sequences
 from reattend.data.lra.by_rule import Brackets, ContourLength, Lengths, Pictures, Resolution
 from reattend.data.lra.options import BlackPixels, LastTestBatch, PadTo, TextBytes
-from reattend.data.lra.preparing import opened, stand_in
 from reattend.data.lra.sets import next_command, raw_set
 from reattend.data.lra.standin import write_stand_in
 from reattend.data.preparation import hold_out
+from reattend.data.prepared.arrays import Prepared, Sequences
+from reattend.data.prepared.preparing import opened, stand_in
 from reattend.data.sampled import Batch, SampledData
 from reattend.data.samplers import MicroBatch
 

@@ -21,11 +21,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from reattend.data.lra.arrays import write_header
-from reattend.data.lra.generated import RECORD, Progress, in_order, is_whole, writing
+from reattend.data.lra.generated import RECORD, in_order, is_whole, writing
 from reattend.data.lra.pathfinder_drawing import Images, draw
 from reattend.data.lra.pathfinder_scenes import Field, Geometry, Integers, Scenes
 from reattend.data.lra.pathfinder_snakes import grow_distractors, grow_targets
+from reattend.data.prepared.arrays import write_header
+from reattend.data.prepared.raw_files import Progress
 from reattend.errors import ReattendError
 from reattend.seeding import derive
 

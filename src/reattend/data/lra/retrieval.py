@@ -8,9 +8,9 @@ from itertools import islice
 from pathlib import Path
 from typing import ClassVar
 
-from reattend.data.lra.arrays import Block
 from reattend.data.lra.documents import SAMPLES_PER_BLOCK, VOCABULARY, byte_block
 from reattend.data.lra.raw import RELEASE, STORED_BYTES, RawSet
+from reattend.data.prepared.arrays import Block
 from reattend.errors import ReattendError
 
 FILES = {

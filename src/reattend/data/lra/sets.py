@@ -13,8 +13,8 @@ from reattend.data.lra.by_rule import ListOpsSet, PathfinderSet
 from reattend.data.lra.image import ImageSet
 from reattend.data.lra.raw import RawSet
 from reattend.data.lra.retrieval import RetrievalSet
-from reattend.data.lra.standin import standin_root
 from reattend.data.lra.text import TextSet
+from reattend.data.prepared.standin_root import standin_root
 from reattend.errors import ReattendError, nearest
 
 SETS: dict[str, type[RawSet]] = {

@@ -9,12 +9,12 @@ from typing import Any
 from reattend.config.binding import UNREADABLE, bind_dataclass
 from reattend.config.problems import refuse
 from reattend.config.schema import RunConfig
-from reattend.data.lra.arrays import Prepared
 from reattend.data.lra.options import Loading
-from reattend.data.lra.preparing import opened, prepare, stand_in
 from reattend.data.lra.raw import RawSet
 from reattend.data.lra.sets import bound_set, next_command
 from reattend.data.lra.standin import write_stand_in
+from reattend.data.prepared.arrays import Prepared
+from reattend.data.prepared.preparing import opened, prepare, stand_in
 from reattend.data.source import DataFacts, DataSource
 
 

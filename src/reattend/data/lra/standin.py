@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import zlib
 from collections.abc import Callable, Sequence
@@ -22,17 +21,11 @@ from reattend.data.lra.raw import RawSet
 from reattend.data.lra.retrieval import FILES as RETRIEVAL_FILES
 from reattend.errors import ReattendError
 
-_RULES = 1  # raised when a rule changes, below or in another stand-in of this folder
 _SIZES = {"train": 512, "validation": 128, "test": 128}
 _WORDS = {  # by class: bytes of the first half of the alphabet, or of the second
     0: ("bad", "blame", "decade", "claim", "fake", "jail", "fade", "idea", "lame", "cliche", "ham", "gag"),
     1: ("story", "sunny", "worthy", "stout", "trust", "proust", "soon", "ripost", "your", "wry", "top", "sport"),
 }
-
-
-def standin_root() -> Path:
-    """Folder of all stand-ins: `$XDG_CACHE_HOME/reattend/standin` (`~/.cache` without that variable)."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "reattend" / f"standin-{_RULES}"
 
 
 def write_stand_in(raw: RawSet) -> None:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from reattend.data.lra.arrays import Block
+from reattend.data import network
 from reattend.data.lra.documents import SAMPLES_PER_BLOCK, VOCABULARY, byte_block
-from reattend.data.lra.generated import Progress
-from reattend.data.lra.raw import STORED_BYTES, RawSet, reachable
+from reattend.data.lra.raw import STORED_BYTES, RawSet
+from reattend.data.prepared.arrays import Block
+from reattend.data.prepared.raw_files import Progress
 from reattend.errors import ReattendError
 from reattend.runs.files import replacing
 
@@ -71,7 +72,7 @@ class TextSet(RawSet):
 
     def obtainable(self) -> bool:
         """If the cache of `datasets` has the reviews, or the hub answers."""
-        return _cache().is_dir() or (os.environ.get("HF_HUB_OFFLINE", "0") in ("", "0") and reachable(_HUB))
+        return _cache().is_dir() or (os.environ.get("HF_HUB_OFFLINE", "0") in ("", "0") and network.reachable(_HUB))
 
     def obtain(self, progress: Progress | None = None) -> None:
         """Takes the reviews from the cache of `datasets`, or lets it fetch them; kept as the hub's parquet files."""

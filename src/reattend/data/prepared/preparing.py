@@ -6,9 +6,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from reattend.data.lra.arrays import MANIFEST, Block, Prepared, damaged, open_prepared, write_prepared
-from reattend.data.lra.generated import Progress
-from reattend.data.lra.raw import RawFiles
+from reattend.data.prepared.arrays import MANIFEST, Block, Prepared, damaged, open_prepared, write_prepared
+from reattend.data.prepared.raw_files import Progress, RawFiles
 from reattend.errors import ReattendError
 from reattend.runs.lease import Lease, RunClaimed
 

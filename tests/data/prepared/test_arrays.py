@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from reattend.data.lra.arrays import Block, damaged, digest, open_prepared, write_prepared
+from reattend.data.prepared.arrays import Block, damaged, digest, open_prepared, write_prepared
 from reattend.errors import ReattendError
 
 FACTS = {"set": "text", "reading": "bytes"}
