@@ -71,6 +71,18 @@ class SampledData(pl.LightningDataModule):
         self.devices = devices
         self.accumulation = accumulation
 
+    def train_dataloader(self) -> DataLoader[Batch]:
+        """Micro-batches of this process, from a `TrainSampler` (the loader's `sampler`)."""
+        return self.train_loader(self.train)
+
+    def val_dataloader(self) -> DataLoader[Batch]:
+        """What the best epoch is selected on: validation, or test where nothing is held out."""
+        return self.test_dataloader() if self.validation is None else self.eval_loader(self.validation)
+
+    def test_dataloader(self) -> DataLoader[Batch]:
+        """Test."""
+        return self.eval_loader(self.test)
+
     def train_loader(self, samples: Samples) -> DataLoader[Batch]:
         """Micro-batches of this process, from a `TrainSampler` (the loader's `sampler`)."""
         rank, world_size = self._rank_and_world_size()

@@ -9,7 +9,6 @@ from typing import Literal
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
 
 from reattend.data.archive import SeriesFiles, locate
 from reattend.data.checks import FileFacts, check_known, check_pair
@@ -118,18 +117,6 @@ class TimeSeriesData(SampledData):
             "max_length": self.train.x.shape[1],
             "num_outputs": len(self.class_names) or 1,
         }
-
-    def train_dataloader(self) -> DataLoader[Batch]:
-        """Micro-batches of this process, from a `TrainSampler` (the loader's `sampler`)."""
-        return self.train_loader(self.train)
-
-    def val_dataloader(self) -> DataLoader[Batch]:
-        """What the best epoch is selected on: the held-out part of train, or test."""
-        return self.eval_loader(self.test if self.validation is None else self.validation)
-
-    def test_dataloader(self) -> DataLoader[Batch]:
-        """The test file."""
-        return self.eval_loader(self.test)
 
 
 def _read_splits(files: SeriesFiles, held: tuple[float, int] | None) -> tuple[FileFacts, dict[str, Samples], list[str]]:

@@ -142,18 +142,6 @@ class ImageData(SampledData):
         """Loads what the sampler says, in this process or in workers."""
         return ImageLoader(samples, sampler, workers=self.workers, pinned=self.pinned, unreadable=self.unreadable)
 
-    def train_dataloader(self) -> DataLoader[Batch]:
-        """Micro-batches of this process, from a `TrainSampler` (the loader's `sampler`)."""
-        return self.train_loader(self.train)
-
-    def val_dataloader(self) -> DataLoader[Batch]:
-        """What the best epoch is selected on: the held-out part of train, or test."""
-        return self.eval_loader(self.validation or self.test)
-
-    def test_dataloader(self) -> DataLoader[Batch]:
-        """Test."""
-        return self.eval_loader(self.test)
-
     def further_tests(self) -> dict[str, DataLoader[Batch]]:
         """Test at other sizes of images, by the names "test_384" and so on."""
         return {

@@ -94,18 +94,6 @@ class TextData(SampledData):
         used = {"train": self.train, "validation": self.validation, "test": self.test}
         self.sizes = {split: len(samples) for split, samples in used.items() if samples is not None}
 
-    def train_dataloader(self) -> DataLoader[Batch]:
-        """Micro-batches of this process, from a `TrainSampler` (the loader's `sampler`)."""
-        return self.train_loader(self.train)
-
-    def val_dataloader(self) -> DataLoader[Batch]:
-        """What the best epoch is selected on: validation, or test."""
-        return self.eval_loader(self.validation or self.test)
-
-    def test_dataloader(self) -> DataLoader[Batch]:
-        """Test, in pieces side by side."""
-        return self.eval_loader(self.test)
-
     def further_tests(self) -> dict[str, DataLoader[Batch]]:
         """Test with a sliding context, "test_sliding"."""
         return {

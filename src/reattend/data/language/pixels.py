@@ -9,7 +9,6 @@ from typing import Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import DataLoader
 
 from reattend.config.limits import Count, NonNegativeInt, Share
 from reattend.data.images.sets import image_set
@@ -155,18 +154,6 @@ class PixelData(SampledData):
         self.test = PixelSamples(test, np.arange(len(test)))
         splits = {"train": self.train, "validation": self.validation, "test": self.test}
         self.sizes = {split: len(samples) for split, samples in splits.items() if samples is not None}
-
-    def train_dataloader(self) -> DataLoader[Batch]:
-        """Micro-batches of this process, from a `TrainSampler` (the loader's `sampler`)."""
-        return self.train_loader(self.train)
-
-    def val_dataloader(self) -> DataLoader[Batch]:
-        """What the best epoch is selected on: the held-out part of train, or test."""
-        return self.eval_loader(self.validation or self.test)
-
-    def test_dataloader(self) -> DataLoader[Batch]:
-        """Test."""
-        return self.eval_loader(self.test)
 
 
 def averaged(pixels: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:

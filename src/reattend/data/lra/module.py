@@ -209,10 +209,6 @@ class LRAData(SampledData):
         self.train, self.validation, self.test = splits["train"], splits.get("validation"), splits["test"]
         self.sizes = {split: len(samples) for split, samples in splits.items()}
 
-    def train_dataloader(self) -> DataLoader[Batch]:
-        """Micro-batches of this process, from a `TrainSampler` (the loader's `sampler`)."""
-        return self.train_loader(self.train)
-
     def val_dataloader(self) -> DataLoader[Batch]:
         """What the best epoch is selected on: the development set, the held-out part of train, or test."""
         return self.test_dataloader() if self.validation is None else self.eval_loader(self.validation.in_order())
