@@ -1,10 +1,12 @@
-"""Optional keys need no plus, and flags are told from overrides."""
+"""Optional keys need no plus, flags are told from overrides, and values can be written as overrides."""
 
 from __future__ import annotations
 
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from reattend.config import compose, normalise_overrides, split_flags
+from reattend.config.overrides import override_text
 
 
 @pytest.mark.parametrize(
@@ -58,3 +60,9 @@ def test_flags_keep_the_values_behind_them() -> None:
     flags, overrides = split_flags(["--cfg", "job", "seed=1", "-m", "attention=bn", "-cd", "mine", "--config-dir=x"])
     assert flags == ["--cfg", "job", "-m", "-cd", "mine", "--config-dir=x"]
     assert overrides == ["seed=1", "attention=bn"]
+
+
+@pytest.mark.parametrize("value", [None, True, 3, 0.5, "text", "with blank", "quo'te", [1, 2], "a=b"])
+def test_an_overrides_text_is_read_back_as_the_value(value: object) -> None:
+    (override,) = OverridesParser.create().parse_overrides([override_text("key", value)])
+    assert override.value() == value

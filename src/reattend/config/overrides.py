@@ -52,7 +52,7 @@ def override_text(key: str, value: Any) -> str:
     """The override `key=value` as Hydra reads it; for a shell it is quoted besides."""
     if isinstance(value, list | tuple):
         return f"{key}=[{','.join(map(str, value))}]"
-    text = str(value)
+    text = "null" if value is None else str(value)
     if not _BARE.fullmatch(text):
         # Hydra reads a backslash as itself, but for those right before a quotation mark.
         escaped = re.sub(r'(\\*)("|$)', lambda found: found[1] * 2 + ('\\"' if found[2] else ""), text)

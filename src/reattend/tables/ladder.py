@@ -7,6 +7,7 @@ from typing import Any
 
 from reattend.config import compose, config_dir, read, to_dict
 from reattend.config.loader import load_file
+from reattend.config.overrides import override_text
 from reattend.tables.table import Setting
 
 _FIRST = ", published"  # ends the name of a ladder's first rung
@@ -57,7 +58,9 @@ def _switches() -> list[str]:
         _flat(load_file(config_dir() / "fidelity" / f"{name}.yaml")) for name in ("published", "corrected")
     )
     return [
-        f"{key}={value}" for key, value in corrected.items() if key != "fidelity.name" and value != published.get(key)
+        override_text(key, value)
+        for key, value in corrected.items()
+        if key != "fidelity.name" and value != published.get(key)
     ]
 
 
