@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -14,9 +15,13 @@ from reattend.attention.aft.local import AFTLocal
 from reattend.attention.aft.simple import AFTSimple
 from reattend.attention.contract import Mixer
 from reattend.attention.primal import Primal
-from reattend.backbones import ARDecoder
+from reattend.backbones import ARDecoder, build_backbone
 from reattend.backbones.positions import fairseq_sinusoids
+from reattend.config import check_run, compose, read
+from reattend.data.facts import data_facts
 from reattend.errors import ReattendError
+from reattend.tables.cells import cell_overrides, compose_cell
+from reattend.tables.table import load_table
 
 SHAPE: dict[str, Any] = {
     "vocabulary": 11,
@@ -198,3 +203,43 @@ def test_a_tied_head_is_the_embedding_and_too_long_a_sequence_is_refused() -> No
     assert model.head.weight is model.tokens.weight
     with pytest.raises(ValueError, match="have 17 tokens, the decoder has positions for 16"):
         model(torch.zeros(1, 17, dtype=torch.int64))
+
+
+@pytest.mark.parametrize(
+    ("table", "millions"),
+    [
+        (
+            "aft/table2",
+            {"softmax_12": 39.7, "softmax_24": 19.9, "aft_local_12": 41.2, "aft_local_24": 27.7, "aft_simple": 18.3},
+        ),
+        (
+            "aft/table4",
+            {"softmax_12": 38.6, "softmax_24": 19.4, "aft_local_12": 41.8, "aft_local_24": 30.4, "aft_simple": 17.8},
+        ),
+    ],
+)
+def test_parameters_are_those_that_the_paper_s_sizes_make(table: str, millions: dict[str, float]) -> None:
+    """No total is published; Table 3's 9.6 and 0.6 million a layer say that AFT has three projections there."""
+    for row, expected in millions.items():
+        known = load_table(table)
+        (column,) = known.columns
+        config = compose_cell(row, column, cell_overrides(known, row, column, ["data=standin"])).config
+        assert config is not None
+        with torch.device("meta"):
+            model = build_backbone(config, data_facts(config).shape)
+        assert sum(p.numel() for p in model.parameters()) / 1e6 == pytest.approx(expected, abs=0.06), row
+
+
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("backbone.options.reversible=true", "reversible=true has no place for losses, and attention=primal_plus has"),
+        ("+backbone.options.start_token=3", "backbone.options.start_token: the data says it"),
+        ("backbone.options.ff_chunk=0", "ff_chunk: expected int at least 1"),
+        ("backbone.options.dropout=1.5", "dropout: expected float below 1"),
+        ("+recipe.augmentation.mixup=0.8", "recipe.augmentation.mixup=0.8: char_lm/enwik8 has no images for it"),
+    ],
+)
+def test_what_a_decoder_of_bytes_cannot_have_is_told(override: str, told: str) -> None:
+    with pytest.raises(ReattendError, match=re.escape(told)):
+        check_run(read(compose(["task=char_lm/enwik8", "attention=primal_plus", override])))

@@ -58,13 +58,17 @@ def test_a_seed_draws_the_same() -> None:
 
 def test_restrictions_keep_the_likeliest() -> None:
     logits = torch.tensor([[0.5, 0.2, 0.15, 0.1, 0.05]]).log()
-    torch.testing.assert_close(Sampling(top_k=2).probabilities(logits), torch.tensor([[5 / 7, 2 / 7, 0, 0, 0]]))
-    torch.testing.assert_close(Sampling(top_p=0.6).probabilities(logits), torch.tensor([[5 / 7, 2 / 7, 0, 0, 0]]))
-    torch.testing.assert_close(Sampling(top_p=0.5).probabilities(logits), torch.tensor([[1.0, 0, 0, 0, 0]]))
-    torch.testing.assert_close(Sampling().probabilities(logits), logits.exp())
+    torch.testing.assert_close(Sampling(top_k=2).probabilities(logits).float(), torch.tensor([[5 / 7, 2 / 7, 0, 0, 0]]))
+    torch.testing.assert_close(
+        Sampling(top_p=0.6).probabilities(logits).float(), torch.tensor([[5 / 7, 2 / 7, 0, 0, 0]])
+    )
+    torch.testing.assert_close(Sampling(top_p=0.5).probabilities(logits).float(), torch.tensor([[1.0, 0, 0, 0, 0]]))
+    torch.testing.assert_close(Sampling().probabilities(logits).float(), logits.exp())
     squared = logits.exp().square()
-    torch.testing.assert_close(Sampling(temperature=0.5).probabilities(logits), squared / squared.sum())
-    assert Sampling(temperature=0).probabilities(logits).tolist() == [[1, 0, 0, 0, 0]]
+    torch.testing.assert_close(Sampling(temperature=0.5).probabilities(logits).float(), squared / squared.sum())
+    for greedy in (Sampling(temperature=0), Sampling(temperature=1e-40), Sampling(top_p=0), Sampling(top_k=3, top_p=0)):
+        assert greedy.probabilities(logits).tolist() == [[1, 0, 0, 0, 0]]
+    assert (Sampling(top_k=3).probabilities(torch.zeros(2, 10)) > 0).sum(-1).tolist() == [3, 3]
 
 
 def test_frequencies_are_the_probabilities() -> None:
@@ -101,7 +105,18 @@ def pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_command(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = [f"run={run}", "length=20", "batch=2", "prompt=12", "temperature=0.7", "top_p=0.9", "top_k=50"]
+    assert main([f"run={run}", "prompt=" + "a" * 60]) == 0
+    assert len(capsys.readouterr().out.encode(errors="replace")) > 60
+    arguments = [
+        f"run={run}",
+        "length=20",
+        "batch=2",
+        f"seed={10**30}",
+        "prompt=12",
+        "temperature=0.7",
+        "top_p=0.9",
+        "top_k=50",
+    ]
     assert main(arguments) == 0
     first = capsys.readouterr()
     parts = first.out.removesuffix("\n").split("\n---\n")
@@ -168,6 +183,7 @@ def test_mistakes_with_pictures_are_told(
     [
         (["run=nowhere"], "nowhere holds no trained model"),
         (["run={run}", "length=65"], "length=64 at most"),
+        (["run={run}", "prompt=" + "a" * 64], "length=0 at most"),
         (["run={run}", "length=0"], "length"),
         (["run={run}", "temperatur=1"], "Did you mean 'temperature'?"),
         (["run={run}", "which=first"], "holds no model 'first'"),

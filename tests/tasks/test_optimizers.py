@@ -144,13 +144,14 @@ def test_positions_and_class_token_do_not_decay() -> None:
     assert any(parameter is model.head.weight for parameter in decayed["params"])
 
 
-def test_the_inverse_square_root_is_that_of_the_transformer() -> None:
-    """lr(n) is proportional to min(n^-1/2, n w^-3/2)."""
-    recipe = dataclasses.replace(cosine(), schedule="inverse_sqrt", warmup_steps=40, warmup_lr=0.0)
+@pytest.mark.parametrize(("schedule", "first"), [("inverse_sqrt", 0), ("noam", 1)])
+def test_the_inverse_square_root_is_that_of_the_transformer(schedule: str, first: int) -> None:
+    """lr(n) is proportional to min(n^-1/2, n w^-3/2), where fairseq counts n from 0 and Vaswani et al. from 1."""
+    recipe = dataclasses.replace(cosine(), schedule=schedule, warmup_steps=40, warmup_lr=0.0)
     parameter = nn.Parameter(torch.zeros(2, 2))
     optimizer = torch.optim.AdamW([parameter], lr=1e-3)
     schedule = make_schedule(optimizer, recipe, steps=200)
-    for step in range(200):
+    for step in range(first, first + 200):
         expected = 1e-3 * 40**0.5 * min(max(step, 1e-9) ** -0.5, step * 40**-1.5)
         assert optimizer.param_groups[0]["lr"] == pytest.approx(expected)
         optimizer.step()

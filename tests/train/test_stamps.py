@@ -49,7 +49,7 @@ def choices(scale: str = "paper", data: str = "real", fidelity: str = "published
                 choices("quick"),
                 "not the task's own settings: scale.image_size=4, scale.depth=1",
                 "scale=quick has images of 4 x 4 pixels",
-                "scale=quick has a decoder of depth 1 and width",
+                "scale=quick has 1 layer(s) of width",
                 QUICK,
             ],
         ),

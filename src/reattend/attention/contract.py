@@ -63,8 +63,8 @@ class Capabilities:
         time_exponent: p of the time N^p that the mechanism claims for N tokens.
         reasons: for a capability that is missing, why. Other names are notes: "padding_on_purpose" where padding is
             seen as the followed code does, "accumulation" where a loss is of the whole batch's mean, so that gradients
-            of parts of a batch do not add up, "batch" where samples depend on each other in training, "gradient" where
-            gradients are no slopes of the output.
+            of parts of a batch do not add up, "batch" where samples depend on each other in training, "losses" where
+            losses of its own come with the output, "gradient" where gradients are no slopes of the output.
     """
 
     causal: bool = False

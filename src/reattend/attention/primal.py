@@ -121,6 +121,7 @@ class Primal(Mixer):
         reasons = {
             "context": "both scores of a token are of its own query and key: it attends to no other sequence",
             "attention_map": "no weights between tokens are formed; singular_values gives the kernel's spectrum",
+            "losses": f"its objective is the loss {LOSS}",
         }
         if mixes:
             reasons["causal"] = "the rows of X' are from the whole sequence: set data_dependent=false"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from reattend.attention.contract import Losses, Mixer, State
 from reattend.backbones.losses import OverLayers, over_layers
 from reattend.backbones.positions import fairseq_sinusoids, sinusoids
 from reattend.backbones.reversible import reversible
+from reattend.config.limits import Count, Fraction
 from reattend.errors import ReattendError
 
 DecoderState = list[State]
@@ -58,7 +59,12 @@ class ARDecoder(nn.Module):
 
     Raises:
         ReattendError: `reversible` with `norm="post"`.
+
+    Attributes:
+        from_data: arguments that the data says.
     """
+
+    from_data: ClassVar[tuple[str, ...]] = ("vocabulary", "num_outputs", "max_length", "start_token")
 
     def __init__(
         self,
@@ -71,7 +77,7 @@ class ARDecoder(nn.Module):
         depth: int,
         num_heads: int,
         ff_dim: int | None = None,
-        dropout: float = 0.1,
+        dropout: Fraction = 0.1,
         positions: Literal["learned", "sinusoidal", "fairseq", "none"] = "learned",
         norm: Literal["pre", "post"] = "pre",
         activation: Literal["gelu", "relu"] = "gelu",
@@ -80,7 +86,7 @@ class ARDecoder(nn.Module):
         tied: bool = False,
         checkpointing: bool = False,
         reversible: bool = False,
-        ff_chunk: int | None = None,
+        ff_chunk: Count | None = None,
         layer_losses: OverLayers = "mean",
     ) -> None:
         super().__init__()

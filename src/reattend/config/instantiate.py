@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from reattend.config.limits import Dimension
 from reattend.config.locate import locate, locate_callable
 from reattend.config.problems import ConfigError, refuse, suggestion
 from reattend.config.resolve import attention_within, plain_attentions
-from reattend.config.schema import AttentionConfig, BackboneConfig, RunConfig, TaskConfig
+from reattend.config.schema import AttentionConfig, AugmentationConfig, BackboneConfig, RunConfig, TaskConfig
 
 if TYPE_CHECKING:  # `train.py --help` and a mistyped option are answered without torch
     from reattend.attention import LayeredMixerFactory, MixerFactory, MixerSpec
@@ -100,16 +101,35 @@ def build_problems(groups: Mapping[str, Any], tree: Mapping[str, Any]) -> list[s
                 problems.append(f"task.metric: {told}")
             if key == "task.data_target" and found is not UNREADABLE:
                 bind_signature(found, task.data_options, "task.data_options", problems, complete=False)
+                problems += _augmentation_problems(task, found, tree)
     if isinstance(task, TaskConfig) and isinstance(backbone, BackboneConfig):
         problems += _size_problems(task.data_options, backbone.options.get("patch_size"))
     spec = _backbone_spec(backbone, problems) if isinstance(backbone, BackboneConfig) else None
     if isinstance(attention, AttentionConfig):
         if spec is not None:
             found_wrong = _mixer_problems(attention, spec, tree) or _trial_problems(attention, spec)
-            problems += found_wrong or _accumulation_problems(attention, tree)
+            problems += found_wrong or [
+                *_accumulation_problems(attention, tree),
+                *_reversible_problems(attention, tree),
+            ]
         else:
             attention_factory(attention, problems)
     return problems
+
+
+def _augmentation_problems(task: TaskConfig, data: Callable[..., Any], tree: Mapping[str, Any]) -> list[str]:
+    """Augmentation of images that is asked for where data knows none."""
+    recipe = tree.get("recipe")
+    asked = recipe.get("augmentation") if isinstance(recipe, Mapping) else None
+    if "augmentation" in inspect.signature(data).parameters or not isinstance(asked, Mapping):
+        return []
+    usual = unbind(AugmentationConfig())
+    return [
+        f"recipe.augmentation.{name}={value}: {task.name} has no images for it, and what it augments by itself is among"
+        " task.data_options"
+        for name, value in asked.items()
+        if value != usual.get(name)
+    ]
 
 
 def _size_problems(options: Mapping[str, Any], patch: Any) -> list[str]:
@@ -208,6 +228,17 @@ def _accumulation_problems(attention: AttentionConfig, tree: Mapping[str, Any]) 
     ]
 
 
+def _reversible_problems(attention: AttentionConfig, tree: Mapping[str, Any]) -> list[str]:
+    """Why layers that are computed again from their outputs cannot have this mixer, if they are."""
+    factory = attention_factory(attention, [])
+    reason = None if factory is None else factory.capabilities.reasons.get("losses")
+    backbone = tree.get("backbone")
+    options = backbone.get("options") if isinstance(backbone, Mapping) else None
+    if reason is None or not isinstance(options, Mapping) or options.get("reversible") is not True:
+        return []
+    return [f"backbone.options.reversible=true has no place for losses, and attention={attention.name} has: {reason}"]
+
+
 def _works(name: str, spec: MixerSpec, tree: Mapping[str, Any]) -> bool:
     """Whether attention `name`, as its YAML file has it, can be built at `spec`."""
     if name not in plain_attentions():
@@ -229,6 +260,11 @@ def _backbone_spec(backbone: BackboneConfig, problems: list[str]) -> MixerSpec |
     if target is UNREADABLE:
         return None
     before = len(problems)
+    problems += [
+        f"backbone.options.{name}: the data says it, no option does"
+        for name in getattr(target, "from_data", ())
+        if name in backbone.options
+    ]
     options = bind_signature(target, backbone.options, "backbone.options", problems, positional=1, complete=False)
     sizes = {name: options.get(name) for name in ("dim", "num_heads", "depth")}
     for name in [*sizes, "ff_dim"]:

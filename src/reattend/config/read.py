@@ -203,7 +203,7 @@ def _conflicts(groups: Mapping[str, Any]) -> list[str]:
     if recipe.schedule == "cosine" and recipe.warmup_epochs + recipe.cooldown_epochs >= recipe.epochs:
         found.append(
             f"recipe.epochs: {recipe.epochs} leave none between recipe.warmup_epochs={recipe.warmup_epochs} and"
-            f" recipe.cooldown_epochs={recipe.cooldown_epochs}"
+            f" recipe.cooldown_epochs={recipe.cooldown_epochs}: fewer of these, such as recipe.warmup_epochs=0"
         )
     if trainer.accelerator == "cpu" and trainer.precision == "16-mixed":
         found.append("trainer.precision: 16-mixed needs trainer.accelerator=gpu; on a CPU take bf16-mixed")

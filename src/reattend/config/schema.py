@@ -159,7 +159,8 @@ class RecipeConfig:
     it rises linearly from `warmup_lr` to lr in `warmup_epochs`, is min_lr + (lr - min_lr) (1 + cos(pi t / T)) / 2 in
     epoch t of T = epochs - cooldown_epochs, and `min_lr` in the last `cooldown_epochs`; with `schedule_lag` each rate
     comes so many epochs later, after as many more of the first one. `inverse_sqrt` rises linearly from `warmup_lr` to
-    lr in `warmup_steps` = w updates and is lr sqrt(w / n) at update n from then on (Vaswani et al. 2017, section 5.3).
+    lr in `warmup_steps` = w updates and is lr sqrt(w / n) behind n updates from then on (fairseq); `noam` is
+    lr min(n / w, sqrt(w / n)) in the n-th update (Vaswani et al. 2017, section 5.3).
 
     `drop_path` is the probability of leaving out a branch of the last layer, falling linearly to 0 at the first;
     `ema_decay` is that of an exponential moving average of the weights after each update, which is evaluated beside
@@ -169,7 +170,7 @@ class RecipeConfig:
     name: str
     source: str
     optimizer: OptimizerConfig
-    schedule: Literal["constant", "one_cycle", "cosine", "inverse_sqrt"]
+    schedule: Literal["constant", "one_cycle", "cosine", "inverse_sqrt", "noam"]
     epochs: Epochs
     batch_size: BatchSize
     clip_norm: Positive | None

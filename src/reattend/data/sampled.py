@@ -116,7 +116,7 @@ class SampledData(pl.LightningDataModule):
             generator=torch.Generator(),
         )
 
-    def further_tests(self) -> dict[str, DataLoader[Batch]]:
+    def further_tests(self) -> dict[str, Samples]:
         """Test in other forms than the one that is trained for, such as "test_384" for another size of images."""
         return {}
 

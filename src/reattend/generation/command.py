@@ -17,6 +17,7 @@ from reattend.generation.medium import medium_of
 from reattend.generation.options import USAGE, Options
 from reattend.generation.sampling import Sampling, continued
 from reattend.runs.load import load, load_config
+from reattend.seeding import derive
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -54,7 +55,7 @@ def generate(options: Options) -> tuple[str, str]:
     medium = medium_of(load_config(folder), options, model.max_length)
     prompt, length = medium.prompt(), medium.length()
     sampling = Sampling(options.temperature, options.top_k, options.top_p)
-    generator = torch.Generator().manual_seed(options.seed)
+    generator = torch.Generator().manual_seed(derive(options.seed, "generation"))
     start = time.perf_counter()
     drawn = torch.stack(list(continued(model, prompt, length, sampling, generator)), 1)
     seconds = time.perf_counter() - start

@@ -18,9 +18,9 @@ class Sampling:
 
     Attributes:
         temperature: logits are divided by it; 0 takes the likeliest token.
-        top_k: only so many of the likeliest tokens are drawn from; None for all.
-        top_p: only the fewest likeliest tokens whose probabilities sum to at least this; 1 for all (nucleus sampling,
-            Holtzman et al., ICLR 2020).
+        top_k: only so many of the likeliest tokens are drawn from, of equal ones any; None for all.
+        top_p: only the fewest likeliest tokens, at least one, whose probabilities sum to at least this; 1 for all
+            (nucleus sampling, Holtzman et al., ICLR 2020).
     """
 
     temperature: float = 1.0
@@ -31,15 +31,17 @@ class Sampling:
         """Probabilities (B, V) that the token is drawn with, from logits (B, V)."""
         if self.temperature == 0:
             return torch.nn.functional.one_hot(logits.argmax(-1), logits.shape[-1]).to(logits.dtype)
-        logits = logits / self.temperature
+        # The largest is 0 before it is divided, which no temperature makes infinite.
+        logits = (logits - logits.max(-1, keepdim=True).values).double() / self.temperature
         if self.top_k is not None and self.top_k < logits.shape[-1]:
-            least = logits.topk(self.top_k, -1).values[..., -1:]
-            logits = logits.masked_fill(logits < least, -torch.inf)
+            kept = torch.zeros_like(logits, dtype=torch.bool).scatter(-1, logits.topk(self.top_k, -1).indices, True)
+            logits = logits.masked_fill(~kept, -torch.inf)
         probabilities = logits.softmax(-1)
         if self.top_p < 1:
             ordered, order = probabilities.sort(-1, descending=True)
             # A token stays if those likelier than it do not suffice.
             kept = ordered.cumsum(-1) - ordered < self.top_p
+            kept[..., 0] = True
             probabilities = probabilities.masked_fill(~kept.scatter(-1, order, kept), 0.0)
             probabilities = probabilities / probabilities.sum(-1, keepdim=True)
         return probabilities

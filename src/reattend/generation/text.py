@@ -26,7 +26,7 @@ class Writing(Medium):
     def __init__(self, config: RunConfig, options: Options, places: int) -> None:
         self.text = options.prompt or ""
         self.samples = options.batch or 1
-        self.drawn = options.length or _LENGTH
+        self.drawn = options.length or min(_LENGTH, max(1, places - len(self.encode(self.text))))
 
     @abstractmethod
     def encode(self, text: str) -> list[int]:
@@ -69,8 +69,8 @@ class Words(Writing):
     unit: ClassVar[str] = "words"
 
     def __init__(self, config: RunConfig, options: Options, places: int) -> None:
-        super().__init__(config, options, places)
         self.vocabulary = vocabulary_of(config)
+        super().__init__(config, options, places)
 
     def encode(self, text: str) -> list[int]:
         """Ids of its words, which blanks part, and of its line breaks."""

@@ -41,6 +41,8 @@ def make_schedule(optimizer: torch.optim.Optimizer, recipe: RecipeConfig, steps:
     """
     if recipe.schedule == "inverse_sqrt":
         return LambdaLR(optimizer, lambda step: inverse_sqrt_rate(recipe, step) / recipe.optimizer.lr)
+    if recipe.schedule == "noam":
+        return LambdaLR(optimizer, lambda step: noam_rate(recipe, step) / recipe.optimizer.lr)
     if recipe.schedule == "cosine":
         steps_per_epoch = max(1, steps // recipe.epochs)
         return LambdaLR(optimizer, lambda step: cosine_rate(recipe, step // steps_per_epoch) / recipe.optimizer.lr)
@@ -72,6 +74,12 @@ def inverse_sqrt_rate(recipe: RecipeConfig, step: int) -> float:
     if step < warmup:
         return recipe.warmup_lr + (lr - recipe.warmup_lr) * step / warmup
     return lr * math.sqrt(max(1, warmup) / max(1, step))
+
+
+def noam_rate(recipe: RecipeConfig, step: int) -> float:
+    """Learning rate at update `step`, from 0; see `RecipeConfig`."""
+    warmup, number = max(1, recipe.warmup_steps), step + 1
+    return recipe.optimizer.lr * min(number / warmup, math.sqrt(warmup / number))
 
 
 def _parameter_groups(model: nn.Module, only_linear: bool) -> list[dict[str, Any]]:

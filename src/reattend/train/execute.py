@@ -172,7 +172,7 @@ def _train(planned: Plan, lease: Lease | None) -> _Finished:
     model, start = build_model(config, planned.data.shape)
     if lease is not None:
         print(*filter(None, [start, _batch(config)]), sep="\n", flush=True)
-    _check_further_tests(model, planned.data)
+    _check_further_tests(model, planned)
     task = build_task(config, planned.data.shape, model)
     if config.compile:
         # In place: wrapping would rename the keys of the state dict.
@@ -180,22 +180,22 @@ def _train(planned: Plan, lease: Lease | None) -> _Finished:
     return _Finished(model, start, fit(config, task, planned.data, planned.folder, planned.fingerprint, lease))
 
 
-def _check_further_tests(model: nn.Module, data: SampledData) -> None:
+def _check_further_tests(model: nn.Module, planned: Plan) -> None:
     """Tries a sample of each further form of test, which else would fail after all training.
 
     Raises:
         ReattendError: the model cannot take one.
     """
-    for form, loader in data.further_tests().items():
-        sample = loader.dataset[MicroBatch(torch.zeros(1, dtype=torch.int64), torch.ones(1), 1)]
+    remedy = (
+        " Leave it out: task.data_options.test_sizes=[]" if planned.config.task.data_options.get("test_sizes") else ""
+    )
+    for form, samples in planned.data.further_tests().items():
+        sample = samples[MicroBatch(torch.zeros(1, dtype=torch.int64), torch.ones(1), 1)]
         try:
             with torch.no_grad():
                 model.eval()(sample["x"], sample["padding_mask"])
         except ValueError as error:
-            raise ReattendError(
-                f"{form} cannot be evaluated with this attention: {error}."
-                " Leave it out: task.data_options.test_sizes=[]"
-            ) from error
+            raise ReattendError(f"{form} cannot be evaluated with this attention: {error}.{remedy}") from error
     model.train()
 
 

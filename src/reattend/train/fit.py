@@ -117,7 +117,8 @@ def _training(metrics_file: MetricsFile) -> dict[int, dict[str, float]]:
 def _test(trainer: pl.Trainer, task: SupervisedTask, data: SampledData) -> dict[str, float]:
     """Metrics on test, and on its further forms by their names: "test/accuracy", "test_384/accuracy"."""
     tested: dict[str, float] = {}
-    for form, loader in {"test": data.test_dataloader(), **data.further_tests()}.items():
+    further = {form: data.eval_loader(samples) for form, samples in data.further_tests().items()}
+    for form, loader in {"test": data.test_dataloader(), **further}.items():
         trainer.test(task, dataloaders=loader, verbose=False)
         metrics = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("test/")}
         tested |= {f"{form}/{name.removeprefix('test/')}": value for name, value in metrics.items()}

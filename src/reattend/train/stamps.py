@@ -32,10 +32,10 @@ def stamps(result: Result, config: RunConfig, overrides: Sequence[str]) -> Itera
     options = config.task.data_options
     if result.scale == "quick" and "max_length" in options:
         yield f"scale=quick has samples of {options['max_length']:,} tokens at most"
-    if result.scale == "quick" and config.scale.image_size is not None:
-        yield f"scale=quick has images of {config.scale.image_size} x {config.scale.image_size} pixels"
-    if result.scale == "quick" and config.scale.depth is not None:
-        yield f"scale=quick has a decoder of depth {config.scale.depth} and width {config.scale.dim}"
+    if result.scale == "quick" and "image_size" in options:
+        yield f"scale=quick has images of {options['image_size']} x {options['image_size']} pixels"
+    if result.scale == "quick" and config.task.quick.get("depth"):
+        yield f"scale=quick has {config.backbone.options['depth']} layer(s) of width {config.backbone.options['dim']}"
     if result.scale == "quick" or result.data == "standin":
         yield "Not to be compared with published numbers: quick scale or stand-in data."
     if is_generated(options):

@@ -280,10 +280,10 @@ def test_strict_holds_out_of_train() -> None:
 
 def test_further_sizes_of_test() -> None:
     module = imagenet(test_sizes=[48, 64], crop_ratio=0.875)
-    loaders = module.further_tests()
-    assert set(loaders) == {"test_48", "test_64"}
+    further = module.further_tests()
+    assert set(further) == {"test_48", "test_64"}
     for size in (48, 64):
-        batches = list(loaders[f"test_{size}"])
+        batches = list(module.eval_loader(further[f"test_{size}"]))
         assert torch.cat([batch["y"] for batch in batches]).bincount().tolist() == [20] * 6
         wanted = imagenet(image_size=size, crop_ratio=0.875).test_dataloader()
         assert all(torch.equal(one["x"], other["x"]) for one, other in zip(batches, wanted, strict=True))

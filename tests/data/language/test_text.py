@@ -58,8 +58,9 @@ def test_a_file_is_cut_by_byte_and_its_line_breaks_count(tmp_path: Path) -> None
     assert [len(part.tokens) for part in (data.train, data.validation, data.test)] == [1802, 100, 100]
     assert data.shape == {"vocabulary": 256, "max_length": 16, "num_outputs": 256}
     assert isinstance(data.train.tokens, np.memmap)
-    (sliding,) = data.further_tests().values()
-    counted = sum(int((batch["y"] != IGNORED).sum()) for batch in sliding)
+    # Also before there are two processes: the model is tried on a sample of each form.
+    (sliding,) = text_data(path, devices=2).further_tests().values()
+    counted = sum(int((batch["y"] != IGNORED).sum()) for batch in data.eval_loader(sliding))
     assert counted == len(data.test.tokens)
     assert text_data(path, selection="test").validation is None
 
@@ -84,7 +85,11 @@ def test_the_source_knows_what_the_data_has(tmp_path: Path) -> None:
     [
         (["task=char_lm/file"], "task.data_options.file=<any file>"),
         (["task=char_lm/file", "task.data_options.file=nowhere.txt"], "there is no such file"),
+        (["task=char_lm/file", "task.data_options.file=/"], "it is a folder"),
+        (["task=char_lm/file", "task.data_options.file=a", "data=standin"], "is not read with data=standin"),
         (["task=char_lm/enwik8"], "Wanted: .*enwik8/enwik8, or enwik8.zip beside it"),
+        (["task=char_lm/enwik8", "task.dataset=words", "data=standin"], "is a text by words, which task=word_lm/file"),
+        (["task=word_lm/wikitext103", "task.dataset=enwik8"], "is a text by bytes, which task=char_lm/enwik8"),
     ],
 )
 def test_what_is_missing_is_told(tmp_path: Path, overrides: list[str], told: str) -> None:

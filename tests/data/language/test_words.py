@@ -103,7 +103,7 @@ def test_splits_are_memory_maps_of_ids_in_the_training_split_s_words(tmp_path: P
     lines = [" ".join(line.split()) for line in TRAIN.split("\n")]
     assert vocabulary.decode(data.train.tokens.tolist()) == "\n".join(lines)
     (sliding,) = data.further_tests().values()
-    assert sum(int((batch["y"] != IGNORED).sum()) for batch in sliding) == len(data.test.tokens)
+    assert sum(int((batch["y"] != IGNORED).sum()) for batch in data.eval_loader(sliding)) == len(data.test.tokens)
 
 
 def test_one_file_is_cut_by_line_and_its_source_knows_it_once_it_is_prepared(tmp_path: Path) -> None:

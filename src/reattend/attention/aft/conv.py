@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from reattend.attention.aft.mixer import MAP_REASON, AFTMixer, QueryActivation, average_of, unseen
+from reattend.attention.aft.mixer import MAP_REASON, AFTMixer, QueryActivation, average_of, entropy_note, unseen
 from reattend.attention.contract import Capabilities, Losses, MixerSpec, State
 from reattend.attention.ops.causal_relative_average import causal_relative_average, causal_relative_average_flops
 from reattend.attention.ops.convolution import scaled_grid
@@ -121,7 +121,8 @@ class AFTConv(AFTMixer):
             reasons={
                 "context": "the places of a context are not known",
                 "attention_map": MAP_REASON,
-            },
+            }
+            | entropy_note(options),
         )
 
     @classmethod

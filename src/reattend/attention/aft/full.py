@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from reattend.attention.aft.bias import PositionBias, bias_problems, mean_entropy, shared_bias_flops
-from reattend.attention.aft.mixer import MAP_REASON, AFTMixer, QueryActivation, average_of, unseen
+from reattend.attention.aft.mixer import MAP_REASON, AFTMixer, QueryActivation, average_of, entropy_note, unseen
 from reattend.attention.contract import Capabilities, Losses, MixerSpec, State
 from reattend.attention.ops.shared_bias_average import shared_bias_average
 
@@ -71,7 +71,8 @@ class AFTFull(AFTMixer):
             reasons={
                 "context": "position biases are between the positions of one sequence",
                 "attention_map": MAP_REASON,
-            },
+            }
+            | entropy_note(options),
         )
 
     @classmethod

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from reattend.attention.aft.bias import PositionBias, bias_problems, mean_entropy, shared_bias_flops
-from reattend.attention.aft.mixer import MAP_REASON, AFTMixer, QueryActivation, average_of, unseen
+from reattend.attention.aft.mixer import MAP_REASON, AFTMixer, QueryActivation, average_of, entropy_note, unseen
 from reattend.attention.contract import Capabilities, Losses, MixerSpec, State
 from reattend.attention.ops.merged_averages import merge
 from reattend.attention.ops.overall_average import overall_average
@@ -99,7 +99,8 @@ class AFTLocal(AFTMixer):
             reasons={
                 "context": "position biases are between the positions of one sequence",
                 "attention_map": MAP_REASON,
-            },
+            }
+            | entropy_note(options),
         )
 
     @classmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -29,6 +29,11 @@ NARROW = 128
 MAP_REASON = "every channel has a map of its own, which `implied_map` gives for the channels asked for"
 
 
+def entropy_note(options: Mapping[str, Any]) -> dict[str, str]:
+    """The note in capabilities that a loss comes with the output, where the entropy of biases is asked for."""
+    return {"losses": "entropy_loss=true"} if options.get("entropy_loss") else {}
+
+
 class AFTMixer(Mixer):
     """A gate times an average of values with weights exp(key + position bias), channel by channel.
 
@@ -44,7 +49,8 @@ class AFTMixer(Mixer):
         query_activation: the gate; `none` has no query at all.
         normalised: divide by the sum of the weights. Without, Y_t is gate(Q_t) times the sum itself, whose weights
             saturate together when the logarithm of their sum passes 30, or 6 where outputs are float16.
-        output_projection: a last linear layer D to D, as the paper's ImageNet models have.
+        output_projection: a last linear layer D to D, as the paper's ImageNet models have, and its autoregressive ones
+            by their parameter counts have not.
         qkv_bias: whether the linear layers have biases.
         key_dim: channels of the key, each shared by D / key_dim channels of the value in turn; None for D.
         own_options: those of a subclass, for its `problems`.

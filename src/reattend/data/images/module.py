@@ -142,11 +142,9 @@ class ImageData(SampledData):
         """Loads what the sampler says, in this process or in workers."""
         return ImageLoader(samples, sampler, workers=self.workers, pinned=self.pinned, unreadable=self.unreadable)
 
-    def further_tests(self) -> dict[str, DataLoader[Batch]]:
+    def further_tests(self) -> dict[str, AnySamples]:
         """Test at other sizes of images, by the names "test_384" and so on."""
         return {
-            f"test_{size}": self.eval_loader(
-                replace(self.test, change=evaluation_transform(size, *self._resizing), image_size=size)
-            )
+            f"test_{size}": replace(self.test, change=evaluation_transform(size, *self._resizing), image_size=size)
             for size in self._test_sizes
         }

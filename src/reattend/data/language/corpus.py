@@ -103,7 +103,8 @@ class Bytes(Text):
             if self.file is None:
                 raise ReattendError("Which text? task.data_options.file=<any file>; its bytes are the characters.")
             if not self.file.is_file():
-                raise ReattendError(f"task.data_options.file={self.file}: there is no such file.")
+                what = "it is a folder" if self.file.is_dir() else "there is no such file"
+                raise ReattendError(f"task.data_options.file={self.file}: {what}; any file will do, by its bytes.")
             return self.file
         for path in (self._place, self.root / "enwik8"):
             if path.is_file():

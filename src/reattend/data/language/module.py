@@ -6,12 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from torch.utils.data import DataLoader
-
 from reattend.config.limits import Count
 from reattend.data.language.blocks import TokenBlocks
 from reattend.data.language.texts import make_text
-from reattend.data.sampled import Batch, SampledData
+from reattend.data.sampled import SampledData, Samples
 from reattend.errors import ReattendError
 
 
@@ -94,8 +92,6 @@ class TextData(SampledData):
         used = {"train": self.train, "validation": self.validation, "test": self.test}
         self.sizes = {split: len(samples) for split, samples in used.items() if samples is not None}
 
-    def further_tests(self) -> dict[str, DataLoader[Batch]]:
+    def further_tests(self) -> dict[str, Samples]:
         """Test with a sliding context, "test_sliding"."""
-        return {
-            "test_sliding": self.eval_loader(replace(self.test, stride=self._stride)),
-        }
+        return {"test_sliding": replace(self.test, stride=self._stride)}

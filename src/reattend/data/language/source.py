@@ -14,6 +14,8 @@ from reattend.data.language.words import Words
 from reattend.data.source import DataFacts, DataSource, source_of
 from reattend.errors import ReattendError
 
+_OF_WORDS = "reattend.tasks.WordModelling"
+
 
 @dataclass(frozen=True)
 class TextSource(DataSource):
@@ -31,9 +33,17 @@ class TextSource(DataSource):
 
     @classmethod
     def from_config(cls, config: RunConfig) -> TextSource:
-        """What the task of `config` learns from."""
-        options, standin = config.task.data_options, config.data.name == "standin"
-        text = make_text(config.task.dataset, config.data.root, options.get("file"), standin)
+        """What the task of `config` learns from.
+
+        Raises:
+            ReattendError: there is no such text, or it has other tokens than the task predicts.
+        """
+        task, options, standin = config.task, config.task.data_options, config.data.name == "standin"
+        text = make_text(task.dataset, config.data.root, options.get("file"), standin)
+        by_words = isinstance(text, Words)
+        if by_words != (task.target == _OF_WORDS):
+            told = ("words", "task=word_lm/file") if by_words else ("bytes", "task=char_lm/enwik8 or char_lm/file")
+            raise ReattendError(f"task.dataset={task.dataset} is a text by {told[0]}, which {told[1]} learn from.")
         return cls(text, options["max_length"], config.protocol.selection == "test")
 
     @staticmethod

@@ -16,8 +16,10 @@ def make_text(dataset: str | None, root: str | Path, file: str | None, standin: 
     """The text of that name: by bytes "enwik8" or "file", by words "wikitext103" or "words", which are of `file`.
 
     Raises:
-        ReattendError: there is no such text.
+        ReattendError: there is no such text, or a file is named and a stand-in wanted.
     """
+    if standin and file is not None:
+        raise ReattendError(f"task.data_options.file={file} is not read with data=standin: leave out one of them.")
     own = None if file is None else Path(file).expanduser().absolute()
     place = Path(root).expanduser().absolute()
     if dataset in BY_BYTES:

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from reattend.data.prepared.arrays import MANIFEST, Block, Prepared, damaged, open_prepared, write_prepared
 from reattend.data.prepared.raw_files import Progress, RawFiles
+from reattend.data.prepared.standin_root import standin_root
 from reattend.errors import ReattendError
 from reattend.runs.lease import Lease, RunClaimed
 
@@ -132,7 +133,7 @@ def _check_place(raw: RawFiles) -> None:
 
 
 def _elsewhere(raw: RawFiles) -> str:
-    if raw.complete:
+    if standin_root() not in raw.prepared.parents:
         return f"Its data is looked for in data.root={raw.root}: choose a folder with data.root=PATH."
     return "Stand-ins go there: set XDG_CACHE_HOME to a folder that can be written."
 
