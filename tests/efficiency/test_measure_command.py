@@ -130,6 +130,7 @@ def test_overrides_of_the_attention_leave_the_baseline_alone() -> None:
     assert page.rows["softmax"]["raw"]["cost"]["bytes"] > page.rows["fused softmax"]["raw"]["cost"]["bytes"]
 
 
+@pytest.mark.slow
 def test_the_table_of_mechanisms_grows_row_by_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "mechanisms.md"
     tiny = [*TINY, "lengths=16,64", f"file={file}"]
