@@ -79,7 +79,7 @@ def _metrics(config: RunConfig) -> tuple[str, ...]:
     suffixes = [""] if config.recipe.ema_decay is None else ["", "_ema"]
     task = locate(config.task.target)
     tested = [f"{form}/{name}{suffix}" for form in forms for name in task.higher_is_better for suffix in suffixes]
-    return (*tested, *(f"train/{name}" for name in task.train_metrics), *watched)
+    return (*tested, *(f"train/{name}" for name in task.train_metrics()), *watched)
 
 
 def check_metrics(table: Table, cells: Sequence[Cell]) -> list[str]:

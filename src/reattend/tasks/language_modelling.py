@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
@@ -25,16 +25,21 @@ class LanguageModelling(SupervisedTask):
     higher_is_better: ClassVar[Mapping[str, bool]] = {"loss": False}
     units: ClassVar[Mapping[str, Unit]] = {"loss": "nats"}
 
+    def __init__(self, model: nn.Module, **options: Any) -> None:
+        super().__init__(model, **options)
+        self.train_nats = MeanMetric()
+        self.train_nats.persistent(True)
+
     def losses(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Mean cross-entropy of each sequence over its tokens with a target, (B,)."""
         # In the layout that it has: transposed logits of 267,744 words would be copied.
         flat = F.cross_entropy(outputs.flatten(0, 1), y.flatten(), ignore_index=IGNORED, reduction="none")
         return flat.view_as(y).sum(1) / (y != IGNORED).sum(1).clamp(min=1)
 
-    def __init__(self, model: nn.Module, **options: Any) -> None:
-        super().__init__(model, **options)
-        self.train_nats = MeanMetric()
-        self.train_nats.persistent(True)
+    @classmethod
+    def train_metrics(cls) -> tuple[str, ...]:
+        """All of them."""
+        return tuple(cls.units)
 
     def watch(self, losses: Tensor, weight: Tensor) -> None:
         """Adds sequences to the mean of the epoch."""
@@ -44,7 +49,7 @@ class LanguageModelling(SupervisedTask):
         """Means over training since this was called last, in the units of the task."""
         nats = self.train_nats.compute()
         self.train_nats.reset()
-        own = {name: float(in_unit(nats, self.units[name])) for name in self.train_metrics if name != "loss"}
+        own = {name: float(in_unit(nats, self.units[name])) for name in self.units if name != "loss"}
         return super().take_train_metrics() | own
 
     def make_metrics(self) -> MetricCollection:
@@ -59,7 +64,6 @@ class ByteModelling(LanguageModelling):
 
     higher_is_better: ClassVar[Mapping[str, bool]] = {"loss": False, "bits_per_char": False}
     units: ClassVar[Mapping[str, Unit]] = {"loss": "nats", "bits_per_char": "bits"}
-    train_metrics: ClassVar[Sequence[str]] = ("loss", "bits_per_char")
 
 
 class PixelModelling(LanguageModelling):
@@ -67,7 +71,6 @@ class PixelModelling(LanguageModelling):
 
     higher_is_better: ClassVar[Mapping[str, bool]] = {"loss": False, "bits_per_dim": False}
     units: ClassVar[Mapping[str, Unit]] = {"loss": "nats", "bits_per_dim": "bits"}
-    train_metrics: ClassVar[Sequence[str]] = ("loss", "bits_per_dim")
 
 
 class WordModelling(LanguageModelling):
@@ -75,4 +78,3 @@ class WordModelling(LanguageModelling):
 
     higher_is_better: ClassVar[Mapping[str, bool]] = {"loss": False, "perplexity": False}
     units: ClassVar[Mapping[str, Unit]] = {"loss": "nats", "perplexity": "perplexity"}
-    train_metrics: ClassVar[Sequence[str]] = ("loss", "perplexity")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import pytorch_lightning as pl
@@ -40,7 +40,6 @@ class SupervisedTask(pl.LightningModule, ABC):
     Attributes:
         kind: of the data that it learns from: "classification", "regression", ...
         higher_is_better: direction of each metric.
-        train_metrics: what `take_train_metrics` gives.
 
     Args:
         model: called as `model(x, padding_mask)`, returns outputs and the mixers' losses.
@@ -56,7 +55,6 @@ class SupervisedTask(pl.LightningModule, ABC):
 
     kind: ClassVar[str]
     higher_is_better: ClassVar[Mapping[str, bool]]
-    train_metrics: ClassVar[Sequence[str]] = ("loss",)
 
     def __init__(
         self,
@@ -168,6 +166,11 @@ class SupervisedTask(pl.LightningModule, ABC):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Goes on with them."""
         self.measurements.sums = checkpoint.get("measurements", {})
+
+    @classmethod
+    def train_metrics(cls) -> tuple[str, ...]:
+        """Names of what `take_train_metrics` gives."""
+        return ("loss",)
 
     def watch(self, losses: Tensor, weight: Tensor) -> None:
         """Sees the losses of training samples (B,), without those of the mixers, for `take_train_metrics`."""
