@@ -34,7 +34,6 @@ class SampledData(pl.LightningDataModule):
         checksum: SHA-256 of all that changes the numbers.
         origin: where the samples are from.
         shape: what a backbone is built from.
-        sizes: samples of each split.
         repeats: see `TrainSampler`.
         last_train_batch: whether the last batch of an epoch is dropped where it is incomplete.
 
@@ -53,7 +52,6 @@ class SampledData(pl.LightningDataModule):
     checksum: str
     origin: str
     shape: dict[str, int]
-    sizes: dict[str, int]
     repeats: int = 1
     last_train_batch: Literal["dropped", "kept"] = "kept"
     train: Samples
@@ -70,6 +68,12 @@ class SampledData(pl.LightningDataModule):
         self.steps_per_epoch = steps_per_epoch
         self.devices = devices
         self.accumulation = accumulation
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Samples of each split that there is."""
+        splits = {"train": self.train, "validation": self.validation, "test": self.test}
+        return {split: len(samples) for split, samples in splits.items() if samples is not None}
 
     def train_dataloader(self) -> DataLoader[Batch]:
         """Micro-batches of this process, from a `TrainSampler` (the loader's `sampler`)."""

@@ -111,7 +111,6 @@ class TimeSeriesData(SampledData):
         train, splits, self.class_names = _read_splits(files, held)
         self.kind = train.kind
         self.train, self.validation, self.test = splits["train"], splits.get("validation"), splits["test"]
-        self.sizes = {name: len(split) for name, split in splits.items()}
         self.shape = {
             "num_channels": train.channels,
             "max_length": self.train.x.shape[1],

@@ -135,8 +135,6 @@ class ImageData(SampledData):
             mixing(augmentation, len(opened.classes)),
         )
         self.test = Samples(test, np.arange(len(test)), evaluated, image_size, statistics)
-        splits = {"train": self.train, "validation": self.validation, "test": self.test}
-        self.sizes = {split: len(samples) for split, samples in splits.items() if samples is not None}
 
     def loader(self, samples: AnySamples, sampler: TrainSampler | EvalSampler) -> DataLoader[Batch]:
         """Loads what the sampler says, in this process or in workers."""

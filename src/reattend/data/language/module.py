@@ -89,8 +89,6 @@ class TextData(SampledData):
         }
         self.train, self.test = blocks["train"], blocks["test"]
         self.validation = blocks["validation"] if selection == "validation" else None
-        used = {"train": self.train, "validation": self.validation, "test": self.test}
-        self.sizes = {split: len(samples) for split, samples in used.items() if samples is not None}
 
     def further_tests(self) -> dict[str, Samples]:
         """Test with a sliding context, "test_sliding"."""

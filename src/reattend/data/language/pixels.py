@@ -152,8 +152,6 @@ class PixelData(SampledData):
             self.validation = PixelSamples(train, held)
         self.train = AugmentedPixels(train, kept, seed, flip, max_shift)
         self.test = PixelSamples(test, np.arange(len(test)))
-        splits = {"train": self.train, "validation": self.validation, "test": self.test}
-        self.sizes = {split: len(samples) for split, samples in splits.items() if samples is not None}
 
 
 def averaged(pixels: NDArray[np.uint8], side: int) -> NDArray[np.uint8]:

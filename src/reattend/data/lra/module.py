@@ -207,7 +207,6 @@ class LRAData(SampledData):
             for split, indices in places.items()
         }
         self.train, self.validation, self.test = splits["train"], splits.get("validation"), splits["test"]
-        self.sizes = {split: len(samples) for split, samples in splits.items()}
 
     def val_dataloader(self) -> DataLoader[Batch]:
         """What the best epoch is selected on: the development set, the held-out part of train, or test."""

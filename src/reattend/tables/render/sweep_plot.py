@@ -14,8 +14,9 @@ _WIDTH, _HEIGHT = 5.0, 3.2  # inches; a panel
 
 
 def places_of(table: Table, rows: Sequence[str]) -> dict[str, float]:
-    """Where each of the rows that are part of the table's sweep lies on it."""
-    return {row: at for row in rows if (at := table.rows[row].at) is not None}
+    """Where each of the rows that are part of the table's sweep lies on it, in the sweep's order."""
+    found = {row: at for row in rows if (at := table.rows[row].at) is not None}
+    return dict(sorted(found.items(), key=lambda place: place[1]))
 
 
 def published_along(table: Table, column: str, value: str) -> dict[str, dict[str, float]]:
@@ -37,11 +38,11 @@ def along_sweep(
 
     None with fewer than two rows of the sweep.
     """
-    ours = {row: cells[row] for row in sorted(at, key=lambda row: at[row]) if row in cells}
+    ours = {row: cells[row] for row in at if row in cells}
     if len(ours) < 2:
         return None
     known = {
-        source: {row: numbers[row] for row in sorted(at, key=lambda row: at[row]) if row in numbers}
+        source: {row: numbers[row] for row in at if row in numbers}
         for source, numbers in published_along(table, column, value).items()
     }
     panels = {source: numbers for source, numbers in known.items() if len(numbers) > 1}
@@ -53,7 +54,7 @@ def along_sweep(
     for axes, (source, numbers) in zip(others, panels.items(), strict=True):
         axes.plot([at[row] for row in numbers], list(numbers.values()), "s--", color=OKABE_ITO[0])
         axes.set_title(source, fontsize=7, wrap=True)
-    ticks = sorted(set(at.values()))
+    ticks = list(dict.fromkeys(at.values()))
     for axes in (first, *others):
         axes.set_xscale("symlog", base=2, linthresh=1)
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks], fontsize=7)
