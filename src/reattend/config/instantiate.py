@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from reattend.config.binding import UNREADABLE, bind_dataclass, bind_signature, convert, unbind
 from reattend.config.limits import Dimension
 from reattend.config.locate import locate, locate_callable
+from reattend.config.pairing import pairing_problems
 from reattend.config.problems import ConfigError, refuse, suggestion
 from reattend.config.resolve import attention_within, plain_attentions
 from reattend.config.schema import AttentionConfig, AugmentationConfig, BackboneConfig, RunConfig, TaskConfig
@@ -102,9 +103,11 @@ def build_problems(groups: Mapping[str, Any], tree: Mapping[str, Any]) -> list[s
             if key == "task.data_target" and found is not UNREADABLE:
                 bind_signature(found, task.data_options, "task.data_options", problems, complete=False)
                 problems += _augmentation_problems(task, found, tree)
-    if isinstance(task, TaskConfig) and isinstance(backbone, BackboneConfig):
+    misfit = pairing_problems(tree) if isinstance(backbone, BackboneConfig) else []
+    problems += misfit
+    if isinstance(task, TaskConfig) and isinstance(backbone, BackboneConfig) and not misfit:
         problems += _size_problems(task.data_options, backbone.options.get("patch_size"))
-    spec = _backbone_spec(backbone, problems) if isinstance(backbone, BackboneConfig) else None
+    spec = _backbone_spec(backbone, problems) if isinstance(backbone, BackboneConfig) and not misfit else None
     if isinstance(attention, AttentionConfig):
         if spec is not None:
             found_wrong = _mixer_problems(attention, spec, tree) or _trial_problems(attention, spec)

@@ -68,7 +68,7 @@ def _with_whole_members(overrides: Sequence[str], config_name: str, files: objec
     whole: dict[str, dict[str, Any]] = {}
     for override in overrides:
         group, _, member = override.partition("=")
-        content = _content(group, member, files) if keys[group] == 1 else None
+        content = whole_member(group, member, files) if keys[group] == 1 else None
         if content is not None:
             whole[group] = content
     rest = tuple(override for override in overrides if override.partition("=")[0] not in whole)
@@ -84,13 +84,16 @@ def _with_whole_members(overrides: Sequence[str], config_name: str, files: objec
 
 def _is_content(base: DictConfig, group: str, files: object) -> bool:
     """Whether all of `group` is from the file of the member that `base` has, and nothing else wrote into it."""
-    content = _content(group, str(base.hydra.runtime.choices.get(group)), files)
+    content = whole_member(group, str(base.hydra.runtime.choices.get(group)), files)
     return content is not None and OmegaConf.to_container(base[group]) == content
 
 
 @lru_cache(maxsize=1024)
-def _content(group: str, member: str, files: object) -> dict[str, Any] | None:
-    """The content of `group=member`, if it is a file without a defaults list and a package."""
+def whole_member(group: str, member: str, files: object = None) -> dict[str, Any] | None:
+    """What `group=member` composes to, if its file says all of it: it has no defaults list and no package.
+
+    Read once for as long as `files` (see `stamp`) are the same.
+    """
     path = config_dir() / group / f"{member}.yaml"
     if not (group.isidentifier() and path.is_file()) or "@package" in path.read_text():
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -11,9 +12,12 @@ from omegaconf import DictConfig
 from reattend.config.binding import UNREADABLE, bind_dataclass, convert, unbind
 from reattend.config.instantiate import build_problems
 from reattend.config.loader import load_file
+from reattend.config.pairing import pairing_problems
 from reattend.config.problems import refuse, suggestion
 from reattend.config.resolve import LAYERED, attention_within, plain_attentions, resolved
 from reattend.config.schema import RunConfig
+
+_MISSING_SIZE = re.compile(r"Interpolation key 'task\.dims\.\w+' not found")
 
 
 def read(cfg: DictConfig) -> RunConfig:
@@ -69,7 +73,7 @@ def from_file(path: Path) -> RunConfig:
 def _bound(cfg: DictConfig, problems: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The resolved tree and the typed value of each top-level key, `UNREADABLE` where there is a problem."""
     tree = resolved(cfg, "", problems)
-    problems[:] = _recipe_without_settings(problems, tree)
+    problems[:] = _backbone_without_settings(_recipe_without_settings(problems, tree), tree)
     if isinstance(tree.get("attention"), dict):
         _fill_parts(tree, problems)
     hints = get_type_hints(RunConfig, include_extras=True)
@@ -95,6 +99,22 @@ def _recipe_without_settings(problems: list[str], tree: Mapping[str, Any]) -> li
         f"recipe={names['recipe']}: task={names['task']} has no settings for it ({settings}). Without recipe=... it is"
         " trained by its own.",
         *rest,
+    ]
+
+
+def _backbone_without_settings(problems: list[str], tree: Mapping[str, Any]) -> list[str]:
+    """The same problems, with one in place of those of a backbone that takes its sizes from another kind of task."""
+    found = [problem for problem in problems if problem.startswith("backbone.") and _MISSING_SIZE.search(problem)]
+    rest = [problem for problem in problems if problem not in found]
+    if not found:
+        return problems
+    misfit = pairing_problems(tree)
+    if misfit:
+        return [*misfit, *rest]
+    backbone, task = (tree[group]["name"] for group in ("backbone", "task"))
+    keys = [problem.partition(":")[0] for problem in found]
+    return rest + [
+        f"{key}: backbone={backbone} takes it from the task, and task={task} names none: {key}=..." for key in keys
     ]
 
 

@@ -11,7 +11,7 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from reattend.config.binding import UNREADABLE
 from reattend.config.groups import members
-from reattend.config.loader import load, load_file
+from reattend.config.loader import load, load_file, whole_member
 from reattend.config.paths import config_dir
 
 LAYERED = "reattend.attention.LayeredMixerFactory"
@@ -54,6 +54,5 @@ def attention_within(tree: Mapping[str, Any], name: str, problems: list[str]) ->
 
 @cache
 def _attention_file(name: str) -> DictConfig:
-    attention = load([], f"attention/{name}").attention
-    assert isinstance(attention, DictConfig)
-    return attention
+    attention = whole_member("attention", name)
+    return OmegaConf.create(attention) if attention is not None else load([], f"attention/{name}").attention

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import pytorch_lightning as pl
 import torch
@@ -34,6 +34,7 @@ class SampledData(pl.LightningDataModule):
         checksum: SHA-256 of all that changes the numbers.
         origin: where the samples are from.
         shape: what a backbone is built from.
+        gives: names that `shape` has whatever the data.
         repeats: see `TrainSampler`.
         last_train_batch: whether the last batch of an epoch is dropped where it is incomplete.
 
@@ -52,6 +53,7 @@ class SampledData(pl.LightningDataModule):
     checksum: str
     origin: str
     shape: dict[str, int]
+    gives: ClassVar[tuple[str, ...]]
     repeats: int = 1
     last_train_batch: Literal["dropped", "kept"] = "kept"
     train: Samples

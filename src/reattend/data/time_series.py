@@ -86,6 +86,8 @@ class TimeSeriesData(SampledData):
             training has one class only.
     """
 
+    gives = ("num_channels", "max_length", "num_outputs")
+
     def __init__(
         self,
         dataset: str | None,

@@ -22,6 +22,7 @@ class LanguageModelling(SupervisedTask):
     """
 
     kind = "language_modelling"
+    causal = True
     higher_is_better: ClassVar[Mapping[str, bool]] = {"loss": False}
     units: ClassVar[Mapping[str, Unit]] = {"loss": "nats"}
 

@@ -39,6 +39,7 @@ class SupervisedTask(pl.LightningModule, ABC):
 
     Attributes:
         kind: of the data that it learns from: "classification", "regression", ...
+        causal: whether the model may see no token after those that it is trained to give.
         higher_is_better: direction of each metric.
 
     Args:
@@ -54,6 +55,7 @@ class SupervisedTask(pl.LightningModule, ABC):
     """
 
     kind: ClassVar[str]
+    causal: ClassVar[bool] = False
     higher_is_better: ClassVar[Mapping[str, bool]]
 
     def __init__(

@@ -73,6 +73,7 @@ class ImageData(SampledData):
     """
 
     kind = "classification"
+    gives = ("image_size", "channels", "num_outputs")
     train: TrainingSamples
     validation: Samples | None
     test: Samples

@@ -51,6 +51,7 @@ class TextData(SampledData):
     """
 
     kind = "language_modelling"
+    gives = ("vocabulary", "max_length", "num_outputs")
     train: TokenBlocks
     validation: TokenBlocks | None
     test: TokenBlocks

@@ -116,6 +116,7 @@ class PixelData(SampledData):
     """
 
     kind = "language_modelling"
+    gives = ("vocabulary", "max_length", "num_outputs")
     train: AugmentedPixels
     validation: PixelSamples | None
     test: PixelSamples

@@ -135,6 +135,7 @@ class LRAData(SampledData):
     """
 
     kind = "classification"
+    gives = ("vocabulary", "num_documents", "max_length", "num_outputs")
     train: Samples
     validation: Samples | None
     test: Samples
