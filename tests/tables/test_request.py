@@ -197,3 +197,14 @@ def test_all_tables_are_asked_for_as_a_whole() -> None:
     assert {len(request.seeds) for request in read_requests(["table=all", "seeds=2"])} == {2}
     with pytest.raises(ReattendError, match="needs one table"):
         read_requests(["table=all", "rows=softmax"])
+
+
+def test_an_override_must_have_an_effect_in_some_cell_and_stands_in_the_commands_of_those() -> None:
+    (request,) = read_requests([TABLE, "rows=softmax,bn", "columns=JapaneseVowels", "beta.value=0.3"])
+    assert [cell.command for cell in request.cells()] == [
+        "python train.py attention=softmax task=uea/japanese_vowels",
+        "python train.py attention=bn task=uea/japanese_vowels beta.value=0.3",
+    ]
+    with pytest.raises(ReattendError, match="nothing reads it with attention=softmax, attention=sh"):
+        read_requests([TABLE, "rows=softmax,sh", "columns=JapaneseVowels", "beta.value=0.3"])
+    assert read_requests(["table=all", "scale.dim=8"])  # of decoders, which some tables have

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reattend.config.check import check_overrides
+from reattend.config.check import check_overrides, check_reach
 from reattend.config.compose import compose
 from reattend.config.instantiate import build, build_mixer_factory, check_mixers, check_run
 from reattend.config.locate import locate
@@ -19,6 +19,7 @@ __all__ = [
     "build_mixer_factory",
     "check_mixers",
     "check_overrides",
+    "check_reach",
     "check_run",
     "compose",
     "config_dir",

@@ -21,6 +21,7 @@ from reattend.config.keys import key_problem
 from reattend.config.loader import load, reason
 from reattend.config.overrides import flag_problems, normalise_overrides, searched_folders, split_flags, written_out
 from reattend.config.problems import ConfigError, refuse
+from reattend.config.reach import reach_problems
 from reattend.config.read import reading_problems
 from reattend.config.schema import RunConfig
 from reattend.errors import nearest
@@ -85,6 +86,24 @@ def check_overrides(arguments: Sequence[str]) -> None:
     except ConfigError as error:
         further = [str(error)]
     refuse([*flag_problems(flags), *itertools.chain.from_iterable(told.values()), *further])
+
+
+def check_reach(arguments: Sequence[str]) -> None:
+    """Checks that something reads what a command line that `check_overrides` passed sets of the groups that act so.
+
+    In a sweep one choice that reads it is enough.
+
+    Raises:
+        ConfigError: with every override that has no effect, and what has it.
+    """
+    flags, given = split_flags(arguments)
+    overrides = OverridesParser.create().parse_overrides(normalise_overrides(written_out(given)))
+    more = [*searched_folders(flags), *_search_path(overrides)]
+    if any(override.key_or_group == "search" for override in overrides):
+        first = load(next(_choices(overrides, more, False)), more=more, with_hydra=True)
+        searched = first.hydra.sweeper.get("params") or {}
+        given = [*given, *(f"{key}={value}" for key, value in searched.items())]
+    refuse(reach_problems(given, (load(texts, more=more) for texts in _choices(overrides, more, True))))
 
 
 def _list_problems(

@@ -43,16 +43,17 @@ def key_problem(override: Override, tree: Any) -> str | None:
 
 def _elsewhere(name: str, parent: str, tree: Any) -> str:
     """ " Did you mean x.y.name?" for keys of that name at other depths, those below `parent` before all others."""
-    found = [path for path in _paths(tree) if path.endswith(f".{name}")]
+    found = [path for path in paths(tree) if path.endswith(f".{name}")]
     found = [path for path in found if path.startswith(f"{parent}.")] or found
     return f" Did you mean {' or '.join(found)}?" if 0 < len(found) <= _MOST_SUGGESTED else ""
 
 
-def _paths(node: Any, prefix: str = "") -> Iterator[str]:
+def paths(node: Any, prefix: str = "") -> Iterator[str]:
+    """The dotted path of every key in `node`."""
     if isinstance(node, Mapping):
         for key, inner in node.items():
             yield f"{prefix}{key}"
-            yield from _paths(inner, f"{prefix}{key}.")
+            yield from paths(inner, f"{prefix}{key}.")
 
 
 def _unknown(name: str, parent: str, known: set[str], elsewhere: str) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from reattend.config import check_run, compose, locate, read
 from reattend.config.problems import refuse
+from reattend.config.reach import overrides_read
 from reattend.config.revisions import revisions
 from reattend.config.schema import RunConfig
 from reattend.data.source import source_class
@@ -40,7 +41,12 @@ class Cell:
     @property
     def command(self) -> str:
         """The command that runs it at one seed."""
-        return " ".join(["python train.py", *map(shlex.quote, self.overrides)])
+        return train_line(self.overrides)
+
+
+def train_line(overrides: Sequence[str], flags: Sequence[str] = ()) -> str:
+    """The command line of a run, without overrides that are for other cells."""
+    return " ".join(["python train.py", *flags, *map(shlex.quote, overrides_read(overrides))])
 
 
 def compose_cells(table: Table, rows: Iterable[str], columns: Iterable[str], extra: Sequence[str] = ()) -> list[Cell]:

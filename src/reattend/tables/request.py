@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
-from reattend.config import check_overrides, normalise_overrides
+from omegaconf import DictConfig
+
+from reattend.config import check_overrides, compose, normalise_overrides
 from reattend.config.groups import group_defaults, members
 from reattend.config.overrides import split_flags
-from reattend.config.problems import refuse
+from reattend.config.problems import ConfigError, refuse
+from reattend.config.reach import reach_problems
 from reattend.config.schema import RunConfig
 from reattend.errors import ReattendError, nearest
-from reattend.tables.cells import Cell, compose_cells
+from reattend.tables.cells import Cell, cell_overrides, compose_cells
 from reattend.tables.ladder import ladder_rows
 from reattend.tables.table import Setting, Table, load_table, table_names
-from reattend.tables.table_check import not_of_a_table
+from reattend.tables.table_check import exists, not_of_a_table
 
 # Keys of a command's own, besides those of `read_request`.
 KEYS = {
@@ -133,10 +138,12 @@ def read_requests(arguments: Sequence[str], options: Collection[str] = ()) -> li
     """As `read_request`, but `table=all` asks for every table as a whole.
 
     Raises:
-        ReattendError: as there, or rows and columns are chosen for all tables.
+        ReattendError: as there, no cell of a single table reads an override, or rows and columns are chosen for all.
     """
     if "table=all" not in arguments:
-        return [read_request(arguments, options)]
+        request = read_request(arguments, options)
+        refuse(reach_problems(request.extra, _composed(request)))
+        return [request]
     parts = [a for a in arguments if a.startswith(("rows=", "columns=", "row.", "ladder="))]
     if parts:
         raise ReattendError(f"table=all takes all rows and columns; {parts[0]} needs one table, table=NAME.")
@@ -144,6 +151,15 @@ def read_requests(arguments: Sequence[str], options: Collection[str] = ()) -> li
     request = read_request([f"table={first}" if a == "table=all" else a for a in arguments], options)
     counts = [argument.removeprefix("seeds=") for argument in arguments if argument.startswith("seeds=")]
     return [request, *(_whole(request, name, counts[-1] if counts else None) for name in others)]
+
+
+def _composed(request: Request) -> Iterator[DictConfig]:
+    """What the wanted cells compose to, of those that can be composed."""
+    for row, column in itertools.product(request.rows, request.columns):
+        overrides = cell_overrides(request.table, row, column, request.extra)
+        if all(map(exists, overrides)):
+            with suppress(ConfigError):
+                yield compose(overrides)
 
 
 def _check_keys(overrides: Sequence[str], own: Collection[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from reattend.runs.catalogue import state_of
 from reattend.runs.identity import fingerprint, run_folder
 from reattend.runs.result import FILE as RESULT
 from reattend.runs.status import FILE as STATUS
-from reattend.tables.cells import Cell
+from reattend.tables.cells import Cell, train_line
 from reattend.tables.results import Results
 
 State = Literal["done", "running", "to do", "interrupted", "failed", "blocked"]
@@ -50,7 +49,7 @@ class TableRun:
     @property
     def command(self) -> str:
         """The command that runs it alone."""
-        return " ".join(["python train.py", *map(shlex.quote, self.overrides)])
+        return train_line(self.overrides)
 
 
 def table_runs(cells: Iterable[Cell], seeds: Sequence[int], results: Results) -> list[TableRun]:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import hydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from reattend.config import check_overrides, config_dir, normalise_overrides, split_flags, written_out
+from reattend.config import check_overrides, check_reach, config_dir, normalise_overrides, split_flags, written_out
+from reattend.config.reach import overrides_read
 from reattend.errors import ReattendError, RunInterruptedError
 from reattend.pipes import leave_if_unread
 from reattend.runs.sweep import FAILURES, collected_failures, record_failure
@@ -34,6 +35,7 @@ def main() -> None:
         sys.argv[1:] = [*flags, *overrides]
         check_extra(flags, overrides)
         check_overrides([*flags, *overrides])
+        check_reach([*flags, *overrides])
         searches = []
         if not _only_shows(flags):
             _check_writable(overrides)
@@ -120,4 +122,4 @@ def _command() -> str:
     from hydra.core.hydra_config import HydraConfig
 
     task = [override for override in HydraConfig.get().overrides.task if not override.startswith("search=")]
-    return " ".join(["python train.py", *task])
+    return " ".join(["python train.py", *overrides_read(task)])

@@ -10,6 +10,7 @@ from typing import Any
 
 from reattend.config.loader import load_file
 from reattend.config.paths import config_dir
+from reattend.config.reach import overrides_read
 from reattend.config.schema import AttentionConfig, BetaConfig, PublishedValue, RunConfig, ScalesConfig, WindowConfig
 from reattend.runs.result import Result, Selected
 from reattend.train.logger import logger_hint
@@ -38,7 +39,8 @@ def summary(result: Result, config: RunConfig, folder: Path, overrides: Sequence
     lines.append(f"  {folder}")
     hint = logger_hint(config.logger, folder)
     lines += [f"  {hint}"] if hint else []
-    same = [shlex.quote(o.removeprefix("++")) for o in overrides if not o.startswith(("seed=", "search=", "rerun="))]
+    same = [o for o in overrides if not o.startswith(("seed=", "search=", "rerun="))]
+    same = [shlex.quote(override.removeprefix("++")) for override in overrides_read(same)]
     lines.append(f"Next, five seeds: {' '.join(['python train.py -m search=seeds', *same])}")
     return "\n".join(lines)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
+from reattend.tables.cells import train_line
 from reattend.tables.ladder import base_rows
 from reattend.tables.request import Request
 from reattend.tables.runs import TableRun
@@ -16,7 +17,7 @@ def train_command(runs: Sequence[TableRun]) -> str:
     if len(runs) == 1:
         return runs[0].command
     seeds = ",".join(str(run.seed) for run in runs)
-    return " ".join(["python train.py -m", *map(shlex.quote, runs[0].overrides[:-1]), f"seed={seeds}"])
+    return f"{train_line(runs[0].overrides[:-1], ['-m'])} seed={seeds}"
 
 
 def reproduce_command(request: Request, retries: int = 0) -> str:

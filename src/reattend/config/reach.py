@@ -1,0 +1,112 @@
+"""Settings that nothing reads: a window where no attention has one, a size of decoders where there is none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import ChoiceSweep, Override, OverrideType
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+
+from reattend.config.groups import members
+from reattend.config.keys import paths
+from reattend.config.loader import load, whole_member
+from reattend.config.overrides import normalise_overrides, written_out
+from reattend.config.problems import ConfigError
+from reattend.config.resolve import LAYERED
+
+# Groups that act only through what refers to their values, and what of a run decides whether anything does.
+_ACTS_IN = {
+    "beta": ("attention",),
+    "scales": ("attention",),
+    "window": ("attention",),
+    "scale": ("task", "backbone", "recipe"),
+}
+_NEUTRAL = ("none", "published")  # members that are right where there is nothing to set
+
+
+def reach_problems(overrides: Sequence[str], composed: Iterable[DictConfig]) -> list[str]:
+    """Those of `overrides` that set what none of the configurations reads.
+
+    Args:
+        overrides: of a command line, checked.
+        composed: what its choices compose to; no more of them are asked for once all settings have been found.
+    """
+    unread = {override.input_line: override for override in _parsed(overrides) if _is_asked(override)}
+    seen: list[Any] = []
+    for cfg in composed if unread else ():
+        tree = OmegaConf.to_container(cfg)
+        seen.append(tree)
+        texts = list(_interpolations(tree))
+        unread = {line: o for line, o in unread.items() if not any(_pattern(o).search(text) for text in texts)}
+        if not unread:
+            return []
+    return [_told(override, seen) for override in unread.values()] if seen else []
+
+
+def overrides_read(overrides: Sequence[str]) -> list[str]:
+    """Without those that the run of these `overrides` does not read: of a sweep or a table they are for other runs."""
+    try:
+        parsed = _parsed(overrides)
+        if not any(map(_is_asked, parsed)):
+            return list(overrides)
+        texts = list(_interpolations(OmegaConf.to_container(load(normalise_overrides(written_out(overrides))))))
+    except (ConfigError, HydraException):  # a run that cannot be composed is told as it was written
+        return list(overrides)
+    unread = {o.input_line for o in parsed if _is_asked(o) and not any(_pattern(o).search(text) for text in texts)}
+    return [override for override in overrides if not unread.intersection(normalise_overrides([override]))]
+
+
+def _parsed(overrides: Sequence[str]) -> list[Override]:
+    return OverridesParser.create().parse_overrides(normalise_overrides(written_out(overrides)))
+
+
+def _is_asked(override: Override) -> bool:
+    group, _, key = override.key_or_group.partition(".")
+    if group not in _ACTS_IN or override.type is OverrideType.DEL or override.package is not None:
+        return False
+    if key:
+        return key not in ("name", "source")
+    value = override.value()
+    choices = value.list if isinstance(value, ChoiceSweep) else [value]
+    return group != "scale" and not all(str(choice) in _NEUTRAL for choice in choices)
+
+
+def _pattern(override: Override) -> re.Pattern[str]:
+    """Finds the key in an interpolation, or any key of a group."""
+    group, _, key = override.key_or_group.partition(".")
+    end = rf"{re.escape(key)}(?!\w)" if key else ""
+    return re.compile(rf"(?<![\w.]){group}\.{end}")
+
+
+def _interpolations(node: Any) -> Iterator[str]:
+    """Every text with an interpolation, those of the parts of an attention by layers among them."""
+    if isinstance(node, Mapping):
+        for inner in node.values():
+            yield from _interpolations(inner)
+        if node.get("target") == LAYERED:
+            for name in {node.get("default"), *(node.get("at") or {}).values(), *(node.get("last") or {})}:
+                yield from _interpolations(whole_member("attention", str(name)))
+    elif isinstance(node, list):
+        for inner in node:
+            yield from _interpolations(inner)
+    elif isinstance(node, str) and "${" in node:
+        yield node
+
+
+def _told(override: Override, trees: Sequence[Any]) -> str:
+    group, _, key = override.key_or_group.partition(".")
+    names = {f"{part}={tree[part]['name']}": None for tree in trees for part in _ACTS_IN[group]}
+    told = f"{(override.input_line or '').lstrip('+')}: nothing reads it with {', '.join(names)}."
+    if group == "scale":
+        others = [p for p in paths(trees[0]) if p.endswith(f".{key}") and p.startswith(("recipe.", "backbone."))]
+        return f"{told} Did you mean {' or '.join(others)}?" if others else told
+    readers = [
+        name
+        for name in members("attention")
+        if any(_pattern(override).search(text) for text in _interpolations(whole_member("attention", name)))
+    ]
+    return f"{told} Attentions that do: {', '.join(readers)}."

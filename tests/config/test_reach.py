@@ -1,0 +1,74 @@
+"""Settings that nothing reads are refused, unless another choice of the sweep reads them."""
+
+from __future__ import annotations
+
+import pytest
+
+from reattend.config import ConfigError, check_overrides, check_reach
+from reattend.config.reach import overrides_read
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (
+            ["attention=softmax", "window.value=8"],
+            "window.value=8: nothing reads it with attention=softmax. Attentions",
+        ),
+        (
+            ["attention=sh", "beta.std=true"],
+            "beta.std=true: nothing reads it with attention=sh. Attentions that do: bn,",
+        ),
+        (["attention=linear", "beta=learnable"], "beta=learnable: nothing reads it with attention=linear."),
+        (["attention=bn", "scales.value=[1,2]"], "that do: bn_sh, conv1d_bn_sh,"),
+        (["-m", "attention=softmax,relu", "beta.value=0.1,0.3"], "nothing reads it with attention=softmax, attention="),
+        (["-m", "attention=softmax", "search=beta"], "beta.value=0.1,0.3,0.5,0.8,1.0: nothing reads it"),
+        (["scale.dim=64"], "recipe=mvts. Did you mean backbone.options.dim?"),
+        (["scale=quick", "scale.batch_size=4"], "Did you mean recipe.batch_size?"),
+        (
+            ["task=char_lm/enwik8", "scale.image_size=8"],
+            "nothing reads it with task=char_lm/enwik8, backbone=ar_decoder",
+        ),
+        (["attention=layers", "attention.default=softmax", "window.value=8"], "with attention=layers."),
+    ],
+)
+def test_what_nothing_reads_is_told_with_what_does(line: list[str], told: str) -> None:
+    check_overrides(line)
+    with pytest.raises(ConfigError) as caught:
+        check_reach(line)
+    assert str(caught.value).startswith("1 mistake in the configuration:")
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["attention=sparse", "window.value=8"],
+        ["attention=softmax", "beta=none", "scales=none", "window=published"],
+        ["-m", "attention=softmax,bn", "beta.value=0.1,0.3"],
+        ["-m", "attention=softmax,linear_bn", "beta=one,learnable"],
+        ["-m", "attention=bn", "search=beta"],
+        ["attention=layers", "+attention.last.bn=1", "beta.value=0.2"],
+        ["attention=softmax", "attention.options.kernel.window='${window.value}'", "window.value=3"],
+        ["task=char_lm/enwik8", "scale.dim=64", "scale.depth=1", "scale.max_length=64", "scale.warmup_steps=3"],
+        ["task=image/fashion_mnist", "scale=quick", "scale.image_size=8", "scale.warmup_epochs=0"],
+        ["scale.epochs=3", "scale.attention_dropout=0.2"],
+    ],
+)
+def test_what_is_read_passes(line: list[str]) -> None:
+    check_reach(line)
+
+
+def test_a_command_is_written_without_what_its_run_does_not_read() -> None:
+    shared = ["task=uea/japanese_vowels", "beta.value=0.3", "scale.epochs=4", "scale.dim=8"]
+    assert overrides_read(["attention=softmax", *shared]) == [
+        "attention=softmax",
+        "task=uea/japanese_vowels",
+        "scale.epochs=4",
+    ]
+    assert overrides_read(["attention=bn", *shared, "seed=1"]) == ["attention=bn", *shared[:-1], "seed=1"]
+
+
+def test_a_command_that_cannot_be_composed_is_written_as_it_is() -> None:
+    overrides = ["attention=no_such", "beta.value=0.3"]
+    assert overrides_read(overrides) == overrides
