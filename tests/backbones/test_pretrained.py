@@ -177,12 +177,6 @@ def test_other_widths_and_other_heads_are_refused(tmp_path: Path, monkeypatch: p
     assert "blocks.0.attn.proj.weight" in start_from(model, "timm:deit_tiny_patch16_224", ["query", "key"], 4).taken
 
 
-def test_an_unknown_part_is_told(tmp_path: Path) -> None:
-    path, _ = saved(tmp_path)
-    with pytest.raises(ReattendError, match=r"no part 'querry'. Did you mean 'query'\? Parts: query, key"):
-        start_from(VisionTransformer(MultiHeadAttention, **SHAPE), path, ["querry"], 4)
-
-
 @pytest.mark.parametrize("options", [{"num_filters": 3}, {"query_activation": "none"}])
 def test_an_attention_of_other_widths_takes_all_of_its_own(tmp_path: Path, options: dict[str, Any]) -> None:
     def make() -> VisionTransformer:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from reattend.backbones.timm_models import TIMM, check_timm_name, timm_model
-from reattend.errors import ReattendError, nearest
+from reattend.errors import ReattendError
 from reattend.runs.checkpoints import read_torch
 from reattend.runs.files import read_json
 from reattend.runs.load import DESCRIPTION
@@ -127,15 +127,8 @@ def start_from(model: nn.Module, weights: str, leave: Sequence[str], num_heads: 
 
     Raises:
         ReattendError: they cannot be read; nothing fits; queries and keys would be taken from attention with another
-            number of heads, for which the same rows mean something else; an unknown part in `leave`.
+            number of heads, for which the same rows mean something else.
     """
-    known = [*ROWS, *PARTS]
-    for part in leave:
-        if part not in known:
-            raise ReattendError(
-                f"backbone.pretrained.leave: there is no part '{part}'.{nearest(part, known)}"
-                f" Parts: {', '.join(known)}."
-            )
     found = read_weights(weights)
     if found.num_heads not in (None, num_heads) and not {"query", "key"} <= set(leave):
         raise ReattendError(

@@ -206,9 +206,21 @@ def _conflicts(groups: Mapping[str, Any]) -> list[str]:
     """Settings that are right each by itself and wrong together."""
     texts = {"outputs": groups["outputs"], "data.root": getattr(groups["data"], "root", UNREADABLE)}
     found = [f"{path} is empty" for path, text in texts.items() if text == ""]
+    pretrained = getattr(groups["backbone"], "pretrained", None)
+    if pretrained is not None and pretrained.leave and pretrained.weights is None:
+        found.append(
+            f"backbone.pretrained.leave: {', '.join(pretrained.leave)} starts anew, as all does without"
+            " backbone.pretrained.weights=..."
+        )
     recipe, trainer = groups["recipe"], groups["trainer"]
     if UNREADABLE in (recipe, trainer):
         return found
+    crop = recipe.augmentation.crop_scale
+    if crop is not None and crop[0] > crop[1]:
+        found.append(
+            f"recipe.augmentation.crop_scale: the least share comes first: [{crop[1]},{crop[0]}], not"
+            f" [{crop[0]},{crop[1]}]"
+        )
     shares = trainer.devices * trainer.accumulation
     if recipe.batch_size % shares:
         found.append(

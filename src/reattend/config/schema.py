@@ -74,17 +74,20 @@ class WindowConfig:
     source: str
 
 
+PretrainedPart = Literal["query", "key", "value", "output", "positions", "class_token", "head"]
+
+
 @dataclass(frozen=True)
 class PretrainedConfig:
     """Weights that a model starts from, and parts of it that start anew all the same.
 
     Attributes:
         weights: "timm:<model>", a .safetensors or .pth file, or the folder of a finished run; None for random ones.
-        leave: of query, key, value, output, positions, class_token, head.
+        leave: what starts anew.
     """
 
     weights: str | None = None
-    leave: list[str] = field(default_factory=list)
+    leave: list[PretrainedPart] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
