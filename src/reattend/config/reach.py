@@ -88,8 +88,10 @@ def _interpolations(node: Any) -> Iterator[str]:
         for inner in node.values():
             yield from _interpolations(inner)
         if node.get("target") == LAYERED:
-            for name in {node.get("default"), *(node.get("at") or {}).values(), *(node.get("last") or {})}:
-                yield from _interpolations(whole_member("attention", str(name)))
+            at, last = node.get("at"), node.get("last")
+            parts = [node.get("default"), *(at.values() if isinstance(at, Mapping) else ()), *(last or ())]
+            for name in dict.fromkeys(map(str, parts)):
+                yield from _interpolations(whole_member("attention", name))
     elif isinstance(node, list):
         for inner in node:
             yield from _interpolations(inner)
