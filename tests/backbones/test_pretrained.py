@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import timm
@@ -13,8 +13,9 @@ from safetensors.torch import save_file
 from reattend.attention import MultiHeadAttention
 from reattend.attention.aft.conv import AFTConv
 from reattend.backbones import VisionTransformer
-from reattend.backbones.pretrained import read_weights, revision, start_from
+from reattend.backbones.pretrained import PARTS, ROWS, read_weights, revision, start_from
 from reattend.backbones.timm_models import model_of_timm
+from reattend.config.schema import PretrainedPart
 from reattend.errors import ReattendError
 
 SHAPE: dict[str, Any] = {"image_size": 32, "num_outputs": 7, "dim": 24, "depth": 2, "num_heads": 4}
@@ -175,6 +176,10 @@ def test_other_widths_and_other_heads_are_refused(tmp_path: Path, monkeypatch: p
     with pytest.raises(ReattendError, match=r"are of 3 heads, the model has 4.*num_heads=3"):
         start_from(model, "timm:deit_tiny_patch16_224", [], 4)
     assert "blocks.0.attn.proj.weight" in start_from(model, "timm:deit_tiny_patch16_224", ["query", "key"], 4).taken
+
+
+def test_each_part_that_can_be_left_is_known() -> None:
+    assert {*ROWS, *PARTS} == set(get_args(PretrainedPart))
 
 
 @pytest.mark.parametrize("options", [{"num_filters": 3}, {"query_activation": "none"}])

@@ -231,7 +231,7 @@ def test_a_quoted_value_passes() -> None:
         (["--config-name=foo"], "--config-name: there is no foo.yaml in "),
         (["-cn", "foo"], "-cn: there is no foo.yaml in "),
         (["-cn"], "-cn: its value is missing"),
-        (["-m", "--cfg", "job"], "--cfg and -m: one of them at a time"),
+        (["-m", "--cfg", "job"], "--cfg and --multirun: one of them at a time"),
         (["--resolve"], "--resolve: it belongs to --cfg; write --cfg job --resolve"),
     ],
 )

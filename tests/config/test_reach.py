@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from reattend.config import ConfigError, check_overrides, check_reach
@@ -23,6 +25,10 @@ from reattend.config.reach import overrides_read
         (["attention=bn", "scales.value=[1,2]"], "that do: bn_sh, conv1d_bn_sh,"),
         (["-m", "attention=softmax,relu", "beta.value=0.1,0.3"], "nothing reads it with attention=softmax, attention="),
         (["-m", "attention=softmax", "search=beta"], "beta.value=0.1,0.3,0.5,0.8,1.0: nothing reads it"),
+        (
+            ["attention=bn", "attention.options.recenter.beta=0.3", "beta.value=0.5"],
+            "nothing reads it with attention=bn. An override of attention.options has taken its place.",
+        ),
         (["scale.dim=64"], "recipe=mvts. Did you mean backbone.options.dim?"),
         (["scale=quick", "scale.batch_size=4"], "Did you mean recipe.batch_size?"),
         (
@@ -44,7 +50,9 @@ def test_what_nothing_reads_is_told_with_what_does(line: list[str], told: str) -
     "line",
     [
         ["attention=sparse", "window.value=8"],
-        ["attention=softmax", "beta=none", "scales=none", "window=published"],
+        ["attention=softmax", "beta=none", "scales=none", "window=published", "window.value=null", "beta.std=false"],
+        ["attention=softmax", "attention.options.kernel.window='${window}'", "window.value=3"],
+        ["-m", "attention=layers", "+attention.last.bn=range(1,3)", "beta.value=0.2"],
         ["-m", "attention=softmax,bn", "beta.value=0.1,0.3"],
         ["-m", "attention=softmax,linear_bn", "beta=one,learnable"],
         ["-m", "attention=bn", "search=beta"],
@@ -67,6 +75,20 @@ def test_a_command_is_written_without_what_its_run_does_not_read() -> None:
         "scale.epochs=4",
     ]
     assert overrides_read(["attention=bn", *shared, "seed=1"]) == ["attention=bn", *shared[:-1], "seed=1"]
+
+
+def test_what_a_search_found_is_not_asked_for(tmp_path: Path) -> None:
+    best = tmp_path / "best.yaml"
+    best.write_text("overrides: [attention=softmax, beta.value=0.3]\n")
+    check_reach([f"best={best}", "scale=quick"])
+    check_reach([f"best={best}", "attention=bn", "beta.value=0.5"])
+    with pytest.raises(ConfigError, match=r"window.value=8: nothing reads it with attention=softmax"):
+        check_reach([f"best={best}", "window.value=8"])
+
+
+def test_layers_that_cannot_be_read_stop_nothing() -> None:
+    overrides = ["attention=layers", "attention.last=5", "window.value=4"]
+    assert overrides_read(overrides) == overrides[:-1]
 
 
 def test_a_command_that_cannot_be_composed_is_written_as_it_is() -> None:

@@ -113,10 +113,6 @@ def test_all_mistakes_come_in_one_message() -> None:
         (["trainer.devices=3"], "recipe.batch_size: 64 is not divisible by 3 = trainer.devices x accumulation"),
         (["trainer=cpu", "trainer.strategy=fsdp"], "trainer.strategy: fsdp needs trainer.accelerator=gpu"),
         (["trainer=cpu", "trainer.precision=16-mixed"], "trainer.precision: 16-mixed needs trainer.accelerator=gpu"),
-        (
-            ["backbone.pretrained.leave=[key]"],
-            "leave: key starts anew, as all does without backbone.pretrained.weights",
-        ),
         (["backbone.pretrained.leave=[querry]"], "'querry' is not one of query, key, value, output, positions, class"),
         (["recipe.augmentation.crop_scale=[1,0.1]"], "the least share comes first: [0.1,1.0], not [1.0,0.1]"),
     ],

@@ -207,4 +207,6 @@ def test_an_override_must_have_an_effect_in_some_cell_and_stands_in_the_commands
     ]
     with pytest.raises(ReattendError, match="nothing reads it with attention=softmax, attention=sh"):
         read_requests([TABLE, "rows=softmax,sh", "columns=JapaneseVowels", "beta.value=0.3"])
+    with pytest.raises(ReattendError, match=r"row mine: window.value=8: nothing reads it with attention=softmax"):
+        read_requests([TABLE, "row.mine=attention=softmax window.value=8", "rows=mine", "columns=JapaneseVowels"])
     assert read_requests(["table=all", "scale.dim=8"])  # of decoders, which some tables have

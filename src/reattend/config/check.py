@@ -12,7 +12,16 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import ChoiceSweep, Glob, Override, OverrideType, QuotedString, Transformer
+from hydra.core.override_parser.types import (
+    ChoiceSweep,
+    Glob,
+    IntervalSweep,
+    Override,
+    OverrideType,
+    QuotedString,
+    RangeSweep,
+    Transformer,
+)
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
@@ -89,21 +98,31 @@ def check_overrides(arguments: Sequence[str]) -> None:
 
 
 def check_reach(arguments: Sequence[str]) -> None:
-    """Checks that something reads what a command line that `check_overrides` passed sets of the groups that act so.
+    """Checks that something reads what a command line sets of beta, scales, window and scale.
 
-    In a sweep one choice that reads it is enough.
+    `check_overrides` has passed it. In a sweep one choice that reads it is enough. Settings in a `best=FILE` are not
+    asked for.
 
     Raises:
         ConfigError: with every override that has no effect, and what has it.
     """
     flags, given = split_flags(arguments)
-    overrides = OverridesParser.create().parse_overrides(normalise_overrides(written_out(given)))
+    overrides = OverridesParser.create().parse_overrides(
+        [_at_one_value(text) for text in normalise_overrides(written_out(given))]
+    )
     more = [*searched_folders(flags), *_search_path(overrides)]
     if any(override.key_or_group == "search" for override in overrides):
         first = load(next(_choices(overrides, more, False)), more=more, with_hydra=True)
         searched = first.hydra.sweeper.get("params") or {}
         given = [*given, *(f"{key}={value}" for key, value in searched.items())]
     refuse(reach_problems(given, (load(texts, more=more) for texts in _choices(overrides, more, True))))
+
+
+def _at_one_value(text: str) -> str:
+    """An override, of a range the one of its beginning."""
+    (override,) = OverridesParser.create().parse_overrides([text])
+    value = override.value()
+    return f"{override.get_key_element()}={value.start}" if isinstance(value, IntervalSweep | RangeSweep) else text
 
 
 def _list_problems(

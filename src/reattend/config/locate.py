@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import pkgutil
 import sys
@@ -34,10 +35,14 @@ def locate(path: str) -> Any:
 
 
 def locate_callable(path: str) -> Callable[..., Any]:
-    """`locate`, refusing what cannot be called."""
+    """`locate`, refusing what cannot be called, or does not tell with what."""
     found = locate(path)
     if not callable(found):
         raise ConfigError(f"{path} is a {type(found).__name__} and cannot be called")
+    try:
+        inspect.signature(found)
+    except ValueError as error:
+        raise ConfigError(f"{path} has no signature that options could be checked against") from error
     return found  # type: ignore[no-any-return]
 
 

@@ -29,7 +29,7 @@ _FLAGS_WITH_VALUE = {
     "--info",
     "-i",
 }
-_MODES = {"--run", "-r", "--multirun", "-m", "--cfg", "-c", "--info", "-i", "--shell-completion", "-sc"}
+_MODES = {"-r": "--run", "-m": "--multirun", "-c": "--cfg", "-i": "--info", "-sc": "--shell-completion"}
 _NAMED_BY_A_CLASS = {("attention", "options"), ("task", "data_options")}
 _BARE = re.compile(r"[\w/.+@%\-]+", re.ASCII)  # what Hydra's grammar takes without quotation marks
 _ASSIGNMENT = re.compile(r"(?P<key>[A-Za-z_][\w.\-]*)=")
@@ -137,7 +137,7 @@ def flag_problems(flags: Sequence[str]) -> list[str]:
             if not any((root / f"{wanted}.yaml").is_file() for root in roots):
                 searched = " or ".join(map(str, roots))
                 problems.append(f"{name}: there is no {wanted}.yaml in {searched}; without the flag it is train.yaml")
-    modes = [flag for flag in given if flag in _MODES]
+    modes = {_MODES.get(flag, flag) for flag in given} & set(_MODES.values())
     if len(modes) > 1:
         problems.append(f"{' and '.join(sorted(modes))}: one of them at a time")
     if "--resolve" in given and not given & {"--cfg", "-c", "--help", "-h"}:

@@ -41,7 +41,7 @@ def _misfit(task: Mapping[str, Any], backbone: Mapping[str, Any]) -> str | None:
     if gives is None:
         return None
     given_options = backbone.get("options")
-    options = set(given_options) if isinstance(given_options, Mapping) else set()
+    options = given_options if isinstance(given_options, Mapping) else {}
     parameters = list(inspect.signature(model).parameters.values())[1:]  # the first makes the mixers
     needs = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty and p.name not in options]
     lacking = [name for name in needs if name not in gives]
@@ -50,14 +50,14 @@ def _misfit(task: Mapping[str, Any], backbone: Mapping[str, Any]) -> str | None:
     refused = [name for name in gives if name not in {p.name for p in parameters}]
     if refused and not any(p.kind is p.VAR_KEYWORD for p in parameters):
         return f"it does not take the data's {_listing(refused)}"
-    if getattr(learner, "causal", False) and not _is_causal(model):
+    if getattr(learner, "causal", False) and not _is_causal(model, options):
         return "tokens are predicted from those before them, and by its place() it is not causal"
     return None
 
 
-def _is_causal(backbone: Any) -> bool:
+def _is_causal(backbone: Any, options: Mapping[str, Any]) -> bool:
     place = getattr(backbone, "place", None)
-    return place is not None and bool(place().get("causal"))
+    return place is not None and bool(place(**options).get("causal"))
 
 
 def _listing(names: Iterable[str]) -> str:

@@ -32,7 +32,7 @@ def reach_problems(overrides: Sequence[str], composed: Iterable[DictConfig]) -> 
     """Those of `overrides` that set what none of the configurations reads.
 
     Args:
-        overrides: of a command line, checked.
+        overrides: of a command line, checked; those of a `best=FILE` are not asked for.
         composed: what its choices compose to; no more of them are asked for once all settings have been found.
     """
     unread = {override.input_line: override for override in _parsed(overrides) if _is_asked(override)}
@@ -61,25 +61,26 @@ def overrides_read(overrides: Sequence[str]) -> list[str]:
 
 
 def _parsed(overrides: Sequence[str]) -> list[Override]:
-    return OverridesParser.create().parse_overrides(normalise_overrides(written_out(overrides)))
+    typed = [override for override in overrides if not override.startswith("best=")]
+    return OverridesParser.create().parse_overrides(normalise_overrides(typed))
 
 
 def _is_asked(override: Override) -> bool:
     group, _, key = override.key_or_group.partition(".")
     if group not in _ACTS_IN or override.type is OverrideType.DEL or override.package is not None:
         return False
-    if key:
-        return key not in ("name", "source")
     value = override.value()
+    if key:
+        return key not in ("name", "source") and value is not None and value is not False
     choices = value.list if isinstance(value, ChoiceSweep) else [value]
     return group != "scale" and not all(str(choice) in _NEUTRAL for choice in choices)
 
 
 def _pattern(override: Override) -> re.Pattern[str]:
-    """Finds the key in an interpolation, or any key of a group."""
+    """Finds the key in an interpolation, or any key of a group, or the whole group."""
     group, _, key = override.key_or_group.partition(".")
     end = rf"{re.escape(key)}(?!\w)" if key else ""
-    return re.compile(rf"(?<![\w.]){group}\.{end}")
+    return re.compile(rf"(?<![\w.]){group}(\.{end}|\}})")
 
 
 def _interpolations(node: Any) -> Iterator[str]:
@@ -89,7 +90,8 @@ def _interpolations(node: Any) -> Iterator[str]:
             yield from _interpolations(inner)
         if node.get("target") == LAYERED:
             at, last = node.get("at"), node.get("last")
-            parts = [node.get("default"), *(at.values() if isinstance(at, Mapping) else ()), *(last or ())]
+            parts = [node.get("default"), *(at.values() if isinstance(at, Mapping) else ())]
+            parts += last if isinstance(last, Mapping) else ()
             for name in dict.fromkeys(map(str, parts)):
                 yield from _interpolations(whole_member("attention", name))
     elif isinstance(node, list):
@@ -101,7 +103,7 @@ def _interpolations(node: Any) -> Iterator[str]:
 
 def _told(override: Override, trees: Sequence[Any]) -> str:
     group, _, key = override.key_or_group.partition(".")
-    names = {f"{part}={tree[part]['name']}": None for tree in trees for part in _ACTS_IN[group]}
+    names = {f"{part}={tree[part].get('name')}": None for tree in trees for part in _ACTS_IN[group]}
     told = f"{(override.input_line or '').lstrip('+')}: nothing reads it with {', '.join(names)}."
     if group == "scale":
         others = [p for p in paths(trees[0]) if p.endswith(f".{key}") and p.startswith(("recipe.", "backbone."))]
@@ -111,4 +113,6 @@ def _told(override: Override, trees: Sequence[Any]) -> str:
         for name in members("attention")
         if any(_pattern(override).search(text) for text in _interpolations(whole_member("attention", name)))
     ]
+    if {tree["attention"].get("name") for tree in trees} & set(readers):
+        return f"{told} An override of attention.options has taken its place."
     return f"{told} Attentions that do: {', '.join(readers)}."

@@ -111,7 +111,7 @@ def _backbone_without_settings(problems: list[str], tree: Mapping[str, Any]) -> 
     misfit = pairing_problems(tree)
     if misfit:
         return [*misfit, *rest]
-    backbone, task = (tree[group]["name"] for group in ("backbone", "task"))
+    backbone, task = (tree[group].get("name") for group in ("backbone", "task"))
     keys = [problem.partition(":")[0] for problem in found]
     return rest + [
         f"{key}: backbone={backbone} takes it from the task, and task={task} names none: {key}=..." for key in keys
@@ -206,12 +206,6 @@ def _conflicts(groups: Mapping[str, Any]) -> list[str]:
     """Settings that are right each by itself and wrong together."""
     texts = {"outputs": groups["outputs"], "data.root": getattr(groups["data"], "root", UNREADABLE)}
     found = [f"{path} is empty" for path, text in texts.items() if text == ""]
-    pretrained = getattr(groups["backbone"], "pretrained", None)
-    if pretrained is not None and pretrained.leave and pretrained.weights is None:
-        found.append(
-            f"backbone.pretrained.leave: {', '.join(pretrained.leave)} starts anew, as all does without"
-            " backbone.pretrained.weights=..."
-        )
     recipe, trainer = groups["recipe"], groups["trainer"]
     if UNREADABLE in (recipe, trainer):
         return found

@@ -12,6 +12,7 @@ from typing import Any
 
 from hydra.core.override_parser.types import Quote, QuotedString
 
+from reattend.config.reach import overrides_read
 from reattend.config.schema import RunConfig
 from reattend.errors import ReattendError
 from reattend.runs.lease import Lease
@@ -109,11 +110,12 @@ def _overrides(params: dict[str, Any]) -> list[str]:
 
 def _kept(fixed: Sequence[str]) -> list[str]:
     keys = [override.lstrip("+").partition("=")[0] for override in fixed]
-    return [
-        override.removeprefix("++")
+    kept = [
+        override
         for key, override in zip(keys, fixed, strict=True)
         if key not in _NOT_KEPT and not key.startswith(("hydra.", "hydra/"))
     ]
+    return [override.removeprefix("++") for override in overrides_read(kept)]
 
 
 def _quoted(text: str) -> str:

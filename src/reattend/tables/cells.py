@@ -45,7 +45,7 @@ class Cell:
 
 
 def train_line(overrides: Sequence[str], flags: Sequence[str] = ()) -> str:
-    """The command line of a run, without overrides that are for other cells."""
+    """The command line of a run, without overrides that it does not read: they are for other cells."""
     return " ".join(["python train.py", *flags, *map(shlex.quote, overrides_read(overrides))])
 
 

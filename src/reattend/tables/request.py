@@ -82,8 +82,18 @@ def read_request(arguments: Sequence[str], options: Collection[str] = ()) -> Req
         options: further keys of the command.
 
     Raises:
-        ReattendError: no or an unknown table, row or column; overrides that do not exist.
+        ReattendError: no or an unknown table, row or column; overrides that do not exist, or that no wanted cell reads.
     """
+    request = _read(arguments, options)
+    told = reach_problems(request.extra, _composed(request, request.rows))
+    for row in request.rows:
+        unread = reach_problems(request.table.rows[row].overrides, _composed(request, [row]))
+        told += [f"row {row}: {problem}" for problem in unread]
+    refuse(told)
+    return request
+
+
+def _read(arguments: Sequence[str], options: Collection[str]) -> Request:
     own = {"table", "rows", "columns", "seeds", "ladder", *options}
     pairs = [argument.partition("=") for argument in arguments]
     chosen = {key: value for key, equals, value in pairs if equals and key in own}
@@ -138,24 +148,22 @@ def read_requests(arguments: Sequence[str], options: Collection[str] = ()) -> li
     """As `read_request`, but `table=all` asks for every table as a whole.
 
     Raises:
-        ReattendError: as there, no cell of a single table reads an override, or rows and columns are chosen for all.
+        ReattendError: as there, or rows and columns are chosen for all tables.
     """
     if "table=all" not in arguments:
-        request = read_request(arguments, options)
-        refuse(reach_problems(request.extra, _composed(request)))
-        return [request]
+        return [read_request(arguments, options)]
     parts = [a for a in arguments if a.startswith(("rows=", "columns=", "row.", "ladder="))]
     if parts:
         raise ReattendError(f"table=all takes all rows and columns; {parts[0]} needs one table, table=NAME.")
     first, *others = table_names()
-    request = read_request([f"table={first}" if a == "table=all" else a for a in arguments], options)
+    request = _read([f"table={first}" if a == "table=all" else a for a in arguments], options)
     counts = [argument.removeprefix("seeds=") for argument in arguments if argument.startswith("seeds=")]
     return [request, *(_whole(request, name, counts[-1] if counts else None) for name in others)]
 
 
-def _composed(request: Request) -> Iterator[DictConfig]:
-    """What the wanted cells compose to, of those that can be composed."""
-    for row, column in itertools.product(request.rows, request.columns):
+def _composed(request: Request, rows: Sequence[str]) -> Iterator[DictConfig]:
+    """What the wanted cells of these rows compose to, of those that can be composed."""
+    for row, column in itertools.product(rows, request.columns):
         overrides = cell_overrides(request.table, row, column, request.extra)
         if all(map(exists, overrides)):
             with suppress(ConfigError):

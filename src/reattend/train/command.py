@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Runs the command line. Exit code 2 for a mistake in it or a run that could not work, 1 for failed sweeps."""
-    flags, overrides = split_flags(sys.argv[1:])
+    flags, typed = split_flags(sys.argv[1:])
     multirun = bool({"-m", "--multirun"} & set(flags))
     # A user's own mixer lies beside the command, not in the environment.
     sys.path.insert(0, os.getcwd())
     try:
-        overrides = normalise_overrides(written_out(overrides))
+        overrides = normalise_overrides(written_out(typed))
         sys.argv[1:] = [*flags, *overrides]
         check_extra(flags, overrides)
         check_overrides([*flags, *overrides])
-        check_reach([*flags, *overrides])
+        check_reach([*flags, *typed])
         searches = []
         if not _only_shows(flags):
             _check_writable(overrides)
