@@ -16,7 +16,7 @@ test: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist worksteal
 
 # A paper's table: make reproduce-table2 (primal-dual) or reproduce-<paper>-table2, with any of
 # SCALE SEEDS ROWS COLUMNS LAUNCHER PROTOCOL DATA WORKERS PLAN: SCALE=quick SEEDS=3 ROWS=softmax,bn PLAN=true

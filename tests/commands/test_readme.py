@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from reattend.config import check_overrides
+from reattend.config import check_overrides, check_reach
 from reattend.conformance.command import main as check_attention
 from reattend.tables.reproduce import OPTIONS
 from reattend.tables.request import read_requests
@@ -42,6 +42,7 @@ def test_every_command_for_a_table_is_understood(arguments: list[str]) -> None:
 def test_every_train_command_is_accepted(arguments: list[str]) -> None:
     assert len(TRAIN) > 8
     check_overrides(arguments)
+    check_reach(arguments)
 
 
 def test_an_attention_of_ones_own_as_the_readme_has_it(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def test_killed_in_mid_epoch_and_between_epochs(unbroken: Path, tmp_path: Path) 
 
 @pytest.mark.parametrize(
     "options",
-    [CYCLE, IMAGES, pytest.param(TEXT, marks=pytest.mark.slow), pytest.param(PIXELS, marks=pytest.mark.slow)],
+    [CYCLE, *(pytest.param(options, marks=pytest.mark.slow) for options in (IMAGES, TEXT, PIXELS))],
     ids=["cycle", "images", "text", "pixels"],
 )
 def test_killed_within_a_schedule(tmp_path: Path, options: Sequence[str]) -> None:

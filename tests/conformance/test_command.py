@@ -137,6 +137,7 @@ def test_attention_dropout_is_left_out_unless_it_is_asked_for(monkeypatch: pytes
     assert rates == [0.0, 0.2]
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_is_no_error() -> None:
     asked = [sys.executable, str(ROOT / "scripts/check_attention.py"), "attention=softmax", "length=4", "scaling=false"]
     reading, writing = os.pipe()

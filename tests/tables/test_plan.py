@@ -121,6 +121,7 @@ def test_a_plan_made_before_composes_nothing(tmp_path: Path, monkeypatch: pytest
     ]
 
 
+@pytest.mark.slow
 def test_several_processes_compose_what_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     request = read_request([*SMALL, "rows=softmax,bn,bn_sh", f"outputs={tmp_path / 'a'}"])
     alone = plan(request)
