@@ -34,7 +34,6 @@ from reattend.tables.reproduce import _interrupt
 from reattend.tables.worklist import read_worklist
 
 signal.signal(signal.SIGTERM, _interrupt)
-signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell ignores in what it starts in the background
 works = read_worklist(Path(sys.argv[1]))
 launcher = LauncherConfig(**json.loads(sys.argv[2]))
 try:

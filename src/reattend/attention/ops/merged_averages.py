@@ -44,7 +44,7 @@ def _merge(averages: Sequence[Tensor], log_sums: Sequence[Tensor]) -> tuple[Tens
     average = spread(shares[0], averages[0]) * averages[0]
     for share, part in zip(shares[1:], averages[1:], strict=True):
         average.addcmul_(spread(share, part), part)
-    return average, total.log_().add_(largest)
+    return average.contiguous(), total.log_().add_(largest).contiguous()
 
 
 def _shares(log_sums: Sequence[Tensor]) -> tuple[list[Tensor], Tensor, Tensor]:
@@ -78,9 +78,9 @@ def _merge_backward(
     """Each part's share of d_average, and of d_log_sum + (average_i - average) . d_average."""
     d_averages, d_log_sums = [], []
     for part, share in zip(averages, _shares(log_sums)[0], strict=True):
-        d_averages.append(spread(share, part) * d_average)
+        d_averages.append((spread(share, part) * d_average).contiguous())
         of_channels = gather((part - average).mul_(d_average), share)
-        d_log_sums.append(of_channels.sum_to_size(share.shape).add(d_log_sum).mul_(share))
+        d_log_sums.append(of_channels.sum_to_size(share.shape).add(d_log_sum).mul_(share).contiguous())
     return d_averages, d_log_sums
 
 

@@ -41,7 +41,8 @@ def _running_average(key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     weight = (key - largest).exp_()
     numerator, normaliser = recurrence(decay, [spread(weight, value) * value, weight])
     log_sum = normaliser.log().add_(largest)
-    return numerator.div_(spread(torch.where(normaliser > 0, normaliser, 1.0), value)), log_sum
+    average = numerator.div_(spread(torch.where(normaliser > 0, normaliser, 1.0), value))
+    return average.contiguous(), log_sum.contiguous()
 
 
 @_running_average.register_fake
@@ -63,7 +64,7 @@ def _running_average_backward(
     of_average, of_log_sum = recurrence(decay, [d_average, of_log_sum], reverse=True)
     weight = (key - log_sum).exp_()
     d_key = gather(value * of_average, key).sub_(of_log_sum).mul_(weight)
-    return d_key, of_average.mul_(spread(weight, value))
+    return d_key.contiguous(), of_average.mul_(spread(weight, value)).contiguous()
 
 
 @_running_average_backward.register_fake
