@@ -33,7 +33,11 @@ from reattend.config.reach import overrides_read
         (["scale=quick", "scale.batch_size=4"], "Did you mean recipe.batch_size?"),
         (
             ["task=char_lm/enwik8", "scale.image_size=8"],
-            "nothing reads it with task=char_lm/enwik8, backbone=ar_decoder",
+            "recipe=aft. Read are scale.attention_dropout, scale.batch_size, ",
+        ),
+        (
+            ["task=char_lm/file", "backbone=deit_tiny", "scale.dim=32"],
+            "backbone=deit_tiny does not fit task=char_lm/file",
         ),
         (["attention=layers", "attention.default=softmax", "window.value=8"], "with attention=layers."),
     ],

@@ -210,3 +210,29 @@ def test_an_override_must_have_an_effect_in_some_cell_and_stands_in_the_commands
     with pytest.raises(ReattendError, match=r"row mine: window.value=8: nothing reads it with attention=softmax"):
         read_requests([TABLE, "row.mine=attention=softmax window.value=8", "rows=mine", "columns=JapaneseVowels"])
     assert read_requests(["table=all", "scale.dim=8"])  # of decoders, which some tables have
+
+
+def test_an_override_for_all_cells_does_not_take_the_place_of_what_a_row_is() -> None:
+    with pytest.raises(ReattendError, match=r"window\.value=4: row s1, row s8 would go by another window\.value than"):
+        read_request(["table=own/text", "rows=softmax,s1,s8", "window.value=4", "data=standin"])
+    with pytest.raises(ReattendError, match=r"task=uea/heartbeat: column JapaneseVowels would go by another task"):
+        read_request([TABLE, "columns=JapaneseVowels", "task=uea/heartbeat"])
+    assert read_request(["table=own/text", "rows=s8", "window.value=8", "data=standin"]).rows == ("s8",)
+
+
+def test_rows_may_be_asked_for_by_the_names_that_pages_show() -> None:
+    assert read_request(["table=own/text", "rows=softmax,AFT-local-8,s8"]).rows == ("softmax", "s8")
+
+
+def test_a_finished_run_is_done_where_its_data_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(config: object) -> str:
+        raise ReattendError("no data here")
+
+    finished(tmp_path, 0.98, 0, "attention=softmax")
+    monkeypatch.setattr("reattend.tables.runs.data_checksum", missing)
+    monkeypatch.setattr("reattend.tables.results.data_checksum", missing)
+    request = read_request([TABLE, "rows=softmax", "columns=JapaneseVowels", "seeds=2", f"outputs={tmp_path}"])
+    runs = table_runs(request.cells(), request.seeds, load_results([tmp_path / "runs"]))
+    assert [(run.state, run.reason) for run in runs] == [("done", ""), ("blocked", "no data here")]
+    assert runs[0].folder is not None
+    assert (runs[0].folder / "result.json").exists()

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, cast, get_type_hints
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import (
@@ -29,6 +29,7 @@ from reattend.config.groups import group_defaults, members
 from reattend.config.keys import key_problem
 from reattend.config.loader import load, reason
 from reattend.config.overrides import flag_problems, normalise_overrides, searched_folders, split_flags, written_out
+from reattend.config.pairing import pairing_problems
 from reattend.config.problems import ConfigError, refuse
 from reattend.config.reach import reach_problems
 from reattend.config.read import reading_problems
@@ -115,7 +116,11 @@ def check_reach(arguments: Sequence[str]) -> None:
         first = load(next(_choices(overrides, more, False)), more=more, with_hydra=True)
         searched = first.hydra.sweeper.get("params") or {}
         given = [*given, *(f"{key}={value}" for key, value in searched.items())]
-    refuse(reach_problems(given, (load(texts, more=more) for texts in _choices(overrides, more, True))))
+    unread = reach_problems(given, (load(texts, more=more) for texts in _choices(overrides, more, True)))
+    if unread:
+        # A backbone that does not fit reads other settings: then it is what is wrong.
+        tree = OmegaConf.to_container(load(next(_choices(overrides, more, False)), more=more))
+        refuse(pairing_problems(cast("dict[str, Any]", tree)) or unread)
 
 
 def _at_one_value(text: str) -> str:

@@ -107,7 +107,10 @@ def _told(override: Override, trees: Sequence[Any]) -> str:
     told = f"{(override.input_line or '').lstrip('+')}: nothing reads it with {', '.join(names)}."
     if group == "scale":
         others = [p for p in paths(trees[0]) if p.endswith(f".{key}") and p.startswith(("recipe.", "backbone."))]
-        return f"{told} Did you mean {' or '.join(others)}?" if others else told
+        read = {found for text in _interpolations(trees[0]) for found in re.findall(r"(?<![\w.])scale\.\w+", text)}
+        return (
+            f"{told} Did you mean {' or '.join(others)}?" if others else f"{told} Read are {', '.join(sorted(read))}."
+        )
     readers = [
         name
         for name in members("attention")

@@ -82,10 +82,11 @@ def read_request(arguments: Sequence[str], options: Collection[str] = ()) -> Req
         options: further keys of the command.
 
     Raises:
-        ReattendError: no or an unknown table, row or column; overrides that do not exist, or that no wanted cell reads.
+        ReattendError: no or an unknown table, row or column; overrides that do not exist, that no wanted cell reads, or
+            that replace what a row or column is.
     """
     request = _read(arguments, options)
-    told = reach_problems(request.extra, _composed(request, request.rows))
+    told = [*_renaming(request), *reach_problems(request.extra, _composed(request, request.rows))]
     for row in request.rows:
         unread = reach_problems(request.table.rows[row].overrides, _composed(request, [row]))
         told += [f"row {row}: {problem}" for problem in unread]
@@ -117,9 +118,9 @@ def _read(arguments: Sequence[str], options: Collection[str]) -> Request:
             raise ReattendError(f"row.{row}: the table has a row of that name, with numbers of its own; take another.")
         check_overrides(overrides)
         refuse([f"row.{row}: {told}" for told in not_of_a_table(overrides)])
-    rows = _names(chosen.get("rows"), [*table.rows, *added])
+    rows = _by_label(_names(chosen.get("rows"), [*table.rows, *added]), table.rows)
     settings = {row: _setting(table, row, added) for row in dict.fromkeys([*table.rows, *rows, *added])}
-    columns = _names(chosen.get("columns"), list(table.columns))
+    columns = _by_label(_names(chosen.get("columns"), list(table.columns)), table.columns)
     for column in columns:
         if column not in table.columns:
             hint = nearest(column, table.columns)
@@ -159,6 +160,25 @@ def read_requests(arguments: Sequence[str], options: Collection[str] = ()) -> li
     request = _read([f"table={first}" if a == "table=all" else a for a in arguments], options)
     counts = [argument.removeprefix("seeds=") for argument in arguments if argument.startswith("seeds=")]
     return [request, *(_whole(request, name, counts[-1] if counts else None) for name in others)]
+
+
+def _renaming(request: Request) -> Iterator[str]:
+    """Overrides for all cells that take the place of what rows or columns set, which go by it."""
+    places = {f"row {name}": request.table.rows[name] for name in request.rows}
+    places |= {f"column {name}": request.table.columns[name] for name in request.columns}
+    for override in request.extra:
+        key = override.lstrip("+~").partition("=")[0]
+        replaced = [
+            place
+            for place, setting in places.items()
+            for own in setting.overrides
+            if own.lstrip("+~").partition("=")[0] == key and own.lstrip("+~") != override.lstrip("+~")
+        ]
+        if replaced:
+            yield (
+                f"{override.lstrip('+')}: {', '.join(replaced)} would go by another {key} than they have. For a row of"
+                f" its own: row.NAME='attention=... {override.lstrip('+')}'"
+            )
 
 
 def _composed(request: Request, rows: Sequence[str]) -> Iterator[DictConfig]:
@@ -218,6 +238,12 @@ def _names(asked: str | None, known: list[str]) -> list[str]:
     if asked is None:
         return known
     return list(dict.fromkeys(name.strip() for name in asked.strip("[]").split(",") if name.strip()))
+
+
+def _by_label(names: Sequence[str], settings: Mapping[str, Setting]) -> list[str]:
+    """The names, with labels, which pages show, replaced by the names that they stand for."""
+    labels = {setting.label: name for name, setting in settings.items() if setting.label}
+    return list(dict.fromkeys(name if name in settings else labels.get(name, name) for name in names))
 
 
 def _words(key: str, value: str) -> list[str]:

@@ -82,6 +82,10 @@ def _run(cell: Cell, seed: int, results: Results) -> TableRun:
     try:
         checksum = data_checksum(config)
     except ReattendError as error:
+        # Where its data is not, a finished run is known by the checksum that it has kept.
+        for found in results.of(cell)[0]:
+            if found.result.seed == seed:
+                return TableRun(at, seed, overrides, config, found.result.fingerprint, found.folder, "done")
         return TableRun(at, seed, overrides, config, None, None, "blocked", str(error))
     plain = to_dict(config)
     name = fingerprint(plain, checksum, cell.revisions)

@@ -33,6 +33,7 @@ from reattend.runs.result import Result, unfinished, write_result
 from reattend.runs.status import mark
 from reattend.seeding import derive
 from reattend.tasks.supervised import SupervisedTask
+from reattend.train.callbacks import CHECKPOINT
 from reattend.train.devices import accelerator, forget_peaks, prepare_cpu
 from reattend.train.fit import Trained, fit
 
@@ -221,8 +222,10 @@ def _status(folder: Path) -> Iterator[bool]:
     except (Exception, KeyboardInterrupt, SystemExit) as error:
         # Lightning leaves with SystemExit on both signals; with `| head` nobody reads on.
         if isinstance(error, KeyboardInterrupt | SystemExit) or (isinstance(error, BrokenPipeError) and is_unread()):
+            kept = (folder / CHECKPOINT).exists()
+            place = "its last checkpoint" if kept else "the beginning: trainer.checkpoint_seconds had not passed"
             interruption = RunInterruptedError(
-                f"The run in {folder} was interrupted; the same command goes on with it."
+                f"The run in {folder} was interrupted; the same command goes on with it, from {place}."
             )
             mark(folder, "failed", interruption)
             raise interruption from error
