@@ -81,6 +81,8 @@ def test_frequencies_are_the_probabilities() -> None:
 def test_more_tokens_than_places_are_refused() -> None:
     with pytest.raises(ReattendError, match=r"the model has places for 12\. length=8 at most"):
         drawn(decoder("softmax"), torch.zeros(1, 4, dtype=torch.int64), 9, Sampling())
+    with pytest.raises(ReattendError, match=r"12 tokens of the prompt and 1 more.*a prompt of 11 at most"):
+        drawn(decoder("softmax"), torch.zeros(1, 12, dtype=torch.int64), 1, Sampling())
 
 
 def saved(folder: Path, task: str, places: int, *overrides: str, vocabulary: int = 256) -> Path:
@@ -183,7 +185,7 @@ def test_mistakes_with_pictures_are_told(
     [
         (["run=nowhere"], "nowhere holds no trained model"),
         (["run={run}", "length=65"], "length=64 at most"),
-        (["run={run}", "prompt=" + "a" * 64], "length=0 at most"),
+        (["run={run}", "prompt=" + "a" * 64], "a prompt of 63 at most"),
         (["run={run}", "length=0"], "length"),
         (["run={run}", "temperatur=1"], "Did you mean 'temperature'?"),
         (["run={run}", "which=first"], "holds no model 'first'"),

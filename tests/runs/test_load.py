@@ -65,8 +65,13 @@ def test_the_best_is_another_file(folder: Path, run: Any, trained: nn.Module) ->
 def test_unknown_or_missing_models_are_named(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ReattendError, match=r"no model 'lst', only: last\. Did you mean 'last'\?"):
         reattend.load(folder, "lst")
-    with pytest.raises(ReattendError, match="holds no trained model"):
+    with pytest.raises(ReattendError, match=r"holds no trained model\. "):
         reattend.load(tmp_path / "nothing")
+    exported = tmp_path / "exported"
+    exported.mkdir()
+    (exported / "result.json").write_text("{}")
+    with pytest.raises(ReattendError, match=r"holds no trained model, only what scripts/runs\.py export keeps"):
+        reattend.load(exported)
 
 
 def test_weights_of_another_model_are_refused(folder: Path) -> None:

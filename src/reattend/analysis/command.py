@@ -22,7 +22,7 @@ from reattend.efficiency.arguments import read_own
 from reattend.efficiency.update import configuration
 from reattend.errors import ReattendError, nearest
 from reattend.runs.files import read_json
-from reattend.runs.load import DESCRIPTION, load
+from reattend.runs.load import DESCRIPTION, load, runs_near
 from reattend.train.execute import build_data
 
 USAGE = """\
@@ -105,7 +105,7 @@ def inspect(folder: Path, which: str) -> Inspected:
         ReattendError: `folder` is no finished run, with the nearest one; or its files are damaged.
     """
     if not (folder / DESCRIPTION).is_file():
-        raise ReattendError(f"{folder} is no folder of a finished run.{_finished_runs(folder)}")
+        raise ReattendError(f"{folder} is no folder of a finished run.{runs_near(folder)}")
     model = load(folder, which)
     config = read_json(folder / DESCRIPTION, "Train the run again with rerun=true.")["config"]
     told = {"last": f"after {config['recipe']['epochs']} epochs", "best": "at the selected epoch"}[which]
@@ -195,20 +195,3 @@ VIEWS: dict[str, Callable[[Inspected, Options], Figure]] = {
     "relative_maps": _relative_maps,
     "maps": _maps,
 }
-
-
-def _finished_runs(folder: Path) -> str:
-    """The finished run most like `folder`, and how many more there are beside it."""
-    found = [str(path.parent) for path in sorted(_runs_near(folder))]
-    if not found:
-        return " There is none near it: python train.py trains one."
-    return nearest(str(folder), found) or f" Finished ones are {', '.join(found[:3])}{', ...' * (len(found) > 3)}"
-
-
-def _runs_near(folder: Path) -> list[Path]:
-    """Descriptions of runs below the deepest part of the path that has any, inside of a folder `runs`."""
-    inside = [place for place in (folder, *folder.parents) if "runs" in place.parts]
-    for place in [*inside, Path("outputs", "runs")]:
-        if found := list(place.rglob(DESCRIPTION)):
-            return found
-    return []

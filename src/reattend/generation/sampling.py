@@ -68,9 +68,10 @@ def continued(
     """
     batch, given = prompt.shape
     if given + length > model.max_length:
+        left = model.max_length - given
+        shorter = f"length={left} at most" if left > 0 else f"a prompt of {model.max_length - 1} at most"
         raise ReattendError(
-            f"{given} tokens of the prompt and {length} more: the model has places for {model.max_length}."
-            f" length={max(0, model.max_length - given)} at most."
+            f"{given} tokens of the prompt and {length} more: the model has places for {model.max_length}. {shorter}."
         )
     state, previous = model.initial_state(batch), None
     for place in range(given + length):

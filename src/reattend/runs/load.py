@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from reattend.errors import ReattendError, nearest
 from reattend.runs.checkpoints import read_torch, write_torch
 from reattend.runs.files import read_json, write_json
+from reattend.runs.result import FILE
 
 if TYPE_CHECKING:  # torch takes seconds to import, and the command line must answer sooner
     from torch import Tensor, nn
@@ -17,6 +18,8 @@ if TYPE_CHECKING:  # torch takes seconds to import, and the command line must an
 
 DESCRIPTION = "model.json"
 _REMEDY = "Train the run again with rerun=true."
+_MOST_NAMED = 3
+_EXPORTED = ", only what scripts/runs.py export keeps of a run: train it again."
 
 
 def save_model(folder: Path, which: str, description: Mapping[str, Any], state_dict: Mapping[str, Tensor]) -> None:
@@ -53,7 +56,7 @@ def load(folder: str | Path, which: str = "last") -> nn.Module:
         raise ReattendError(
             f"{folder} holds no model '{which}', only: {', '.join(saved)}.{nearest(which, saved)}"
             if saved
-            else f"{folder} holds no trained model: is it the folder of a finished run?"
+            else f"{folder} holds no trained model{_EXPORTED if (folder / FILE).is_file() else '.' + runs_near(folder)}"
         )
     model = _build(folder)
     try:
@@ -91,3 +94,21 @@ def _description(folder: Path) -> dict[str, Any]:
 
 def _weights(folder: Path, which: str) -> Path:
     return folder / f"model_{which}.pt"
+
+
+def runs_near(folder: Path) -> str:
+    """What a person may have meant by `folder`: the run most like it that has a model, or some of those near it."""
+    found = [str(path.parent) for path in sorted(_models_near(folder))]
+    if not found:
+        return " There is none near it: python train.py trains one."
+    more = ", ..." * (len(found) > _MOST_NAMED)
+    return nearest(str(folder), found) or f" Finished ones are {', '.join(found[:_MOST_NAMED])}{more}"
+
+
+def _models_near(folder: Path) -> list[Path]:
+    """Descriptions of models below the deepest part of the path that has any, inside of a folder `runs`."""
+    inside = [place for place in (folder, *folder.parents) if "runs" in place.parts]
+    for place in [*inside, Path("outputs", "runs")]:
+        if found := list(place.rglob(DESCRIPTION)):
+            return found
+    return []
