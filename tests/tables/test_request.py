@@ -218,6 +218,7 @@ def test_an_override_for_all_cells_does_not_take_the_place_of_what_a_row_is() ->
     with pytest.raises(ReattendError, match=r"task=uea/heartbeat: column JapaneseVowels would go by another task"):
         read_request([TABLE, "columns=JapaneseVowels", "task=uea/heartbeat"])
     assert read_request(["table=own/text", "rows=s8", "window.value=8", "data=standin"]).rows == ("s8",)
+    assert read_request(["table=own/small_sets", "rows=softmax", "columns=OSULeaf", "recipe.epochs=7"]).columns
 
 
 def test_rows_may_be_asked_for_by_the_names_that_pages_show() -> None:

@@ -31,6 +31,8 @@ KEYS = {
     "scripts/report.py": ("to", "published"),
 }
 
+_OF_A_NAME = ("attention", "beta", "scales", "window", "backbone", "task")
+
 CHOICE = """\
   table=primal_dual/table1      a published table (python scripts/list.py table), or my_table.yaml
   rows= columns=                some of its rows and columns; a row may be any attention, or my_module.MyAttention
@@ -163,7 +165,10 @@ def read_requests(arguments: Sequence[str], options: Collection[str] = ()) -> li
 
 
 def _renaming(request: Request) -> Iterator[str]:
-    """Overrides for all cells that take the place of what rows or columns set, which go by it."""
+    """Overrides for all cells that take the place of what rows or columns, as their names say, have of models and data.
+
+    How they are trained may be set for all, and the page tells it.
+    """
     places = {f"row {name}": request.table.rows[name] for name in request.rows}
     places |= {f"column {name}": request.table.columns[name] for name in request.columns}
     for override in request.extra:
@@ -172,7 +177,9 @@ def _renaming(request: Request) -> Iterator[str]:
             place
             for place, setting in places.items()
             for own in setting.overrides
-            if own.lstrip("+~").partition("=")[0] == key and own.lstrip("+~") != override.lstrip("+~")
+            if own.lstrip("+~").partition("=")[0] == key
+            and own.lstrip("+~") != override.lstrip("+~")
+            and re.split(r"[./]", key)[0] in _OF_A_NAME
         ]
         if replaced:
             yield (
