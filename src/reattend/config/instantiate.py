@@ -104,10 +104,12 @@ def build_problems(groups: Mapping[str, Any], tree: Mapping[str, Any]) -> list[s
                 bind_signature(found, task.data_options, "task.data_options", problems, complete=False)
                 problems += _augmentation_problems(task, found, tree)
     misfit = pairing_problems(tree) if isinstance(backbone, BackboneConfig) else []
-    problems += misfit
-    if isinstance(task, TaskConfig) and isinstance(backbone, BackboneConfig) and not misfit:
+    if misfit:
+        problems += misfit
+        backbone = UNREADABLE  # nothing more can be said of it
+    if isinstance(task, TaskConfig) and isinstance(backbone, BackboneConfig):
         problems += _size_problems(task.data_options, backbone.options.get("patch_size"))
-    spec = _backbone_spec(backbone, problems) if isinstance(backbone, BackboneConfig) and not misfit else None
+    spec = _backbone_spec(backbone, problems) if isinstance(backbone, BackboneConfig) else None
     if isinstance(attention, AttentionConfig):
         if spec is not None:
             found_wrong = _mixer_problems(attention, spec, tree) or _trial_problems(attention, spec)

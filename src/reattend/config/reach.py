@@ -35,29 +35,33 @@ def reach_problems(overrides: Sequence[str], composed: Iterable[DictConfig]) -> 
         overrides: of a command line, checked; those of a `best=FILE` are not asked for.
         composed: what its choices compose to; no more of them are asked for once all settings have been found.
     """
-    unread = {override.input_line: override for override in _parsed(overrides) if _is_asked(override)}
+    unread = [override for override in _parsed(overrides) if _is_asked(override)]
     seen: list[Any] = []
     for cfg in composed if unread else ():
-        tree = OmegaConf.to_container(cfg)
-        seen.append(tree)
-        texts = list(_interpolations(tree))
-        unread = {line: o for line, o in unread.items() if not any(_pattern(o).search(text) for text in texts)}
+        seen.append(OmegaConf.to_container(cfg))
+        unread = _unread(unread, seen[-1])
         if not unread:
             return []
-    return [_told(override, seen) for override in unread.values()] if seen else []
+    return [_told(override, seen) for override in unread] if seen else []
 
 
 def overrides_read(overrides: Sequence[str]) -> list[str]:
     """Without those that the run of these `overrides` does not read: of a sweep or a table they are for other runs."""
     try:
-        parsed = _parsed(overrides)
-        if not any(map(_is_asked, parsed)):
+        asked = [override for override in _parsed(overrides) if _is_asked(override)]
+        if not asked:
             return list(overrides)
-        texts = list(_interpolations(OmegaConf.to_container(load(normalise_overrides(written_out(overrides))))))
+        tree = OmegaConf.to_container(load(normalise_overrides(written_out(overrides))))
     except (ConfigError, HydraException):  # a run that cannot be composed is told as it was written
         return list(overrides)
-    unread = {o.input_line for o in parsed if _is_asked(o) and not any(_pattern(o).search(text) for text in texts)}
+    unread = {override.input_line for override in _unread(asked, tree)}
     return [override for override in overrides if not unread.intersection(normalise_overrides([override]))]
+
+
+def _unread(overrides: Iterable[Override], node: Any) -> list[Override]:
+    """Those that no interpolation in `node` refers to."""
+    texts = list(_interpolations(node))
+    return [override for override in overrides if not any(map(_pattern(override).search, texts))]
 
 
 def _parsed(overrides: Sequence[str]) -> list[Override]:
@@ -111,11 +115,7 @@ def _told(override: Override, trees: Sequence[Any]) -> str:
         return (
             f"{told} Did you mean {' or '.join(others)}?" if others else f"{told} Read are {', '.join(sorted(read))}."
         )
-    readers = [
-        name
-        for name in members("attention")
-        if any(_pattern(override).search(text) for text in _interpolations(whole_member("attention", name)))
-    ]
+    readers = [name for name in members("attention") if not _unread([override], whole_member("attention", name))]
     if {tree["attention"].get("name") for tree in trees} & set(readers):
         return f"{told} An override of attention.options has taken its place."
     return f"{told} Attentions that do: {', '.join(readers)}."

@@ -172,19 +172,18 @@ def _renaming(request: Request) -> Iterator[str]:
     places = {f"row {name}": request.table.rows[name] for name in request.rows}
     places |= {f"column {name}": request.table.columns[name] for name in request.columns}
     for override in request.extra:
-        key = override.lstrip("+~").partition("=")[0]
+        key, text = _key(override), override.lstrip("+")
+        if re.split(r"[./]", key)[0] not in _OF_A_NAME:
+            continue
         replaced = [
             place
             for place, setting in places.items()
-            for own in setting.overrides
-            if own.lstrip("+~").partition("=")[0] == key
-            and own.lstrip("+~") != override.lstrip("+~")
-            and re.split(r"[./]", key)[0] in _OF_A_NAME
+            if any(_key(own) == key and own.lstrip("+") != text for own in setting.overrides)
         ]
         if replaced:
             yield (
-                f"{override.lstrip('+')}: {', '.join(replaced)} would go by another {key} than they have. For a row of"
-                f" its own: row.NAME='attention=... {override.lstrip('+')}'"
+                f"{text}: {', '.join(replaced)} would go by another {key} than they have. For a row of its own:"
+                f" row.NAME='attention=... {text}'"
             )
 
 
@@ -197,11 +196,15 @@ def _composed(request: Request, rows: Sequence[str]) -> Iterator[DictConfig]:
                 yield compose(overrides)
 
 
+def _key(override: str) -> str:
+    return override.lstrip("+~").partition("=")[0]
+
+
 def _check_keys(overrides: Sequence[str], own: Collection[str]) -> None:
     """Refuses keys that are neither a configuration's nor the command's own, with the nearest of both."""
     known = {field.name for field in dataclasses.fields(RunConfig)} | set(group_defaults()) | {"best", "hydra"}
     for override in overrides:
-        key = override.lstrip("+~").partition("=")[0]
+        key = _key(override)
         command = next((command for command, keys in KEYS.items() if key in keys), None)
         if command is not None:
             raise ReattendError(f"{override}: '{key}' is a key of python {command}.")
